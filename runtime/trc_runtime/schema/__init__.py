@@ -1,0 +1,1 @@
+"""The vocabulary that compiler and runtime share: regions, graph ids, data types, configs, the Plan."""

@@ -1,0 +1,256 @@
+"""Optimizers, schedules, losses and the settings of a run, as frozen data.
+
+Nothing here computes: the formulas of the schedules are in `trc_runtime.train.schedules`, the update rules in
+the kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trc_runtime.schema.dtypes import Precision
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise ValueError(message)
+
+
+def _finite(*values: float) -> bool:
+    return all(math.isfinite(v) for v in values)
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent; momentum and Nesterov as torch.optim.SGD.
+
+    `weight_decay` enters the gradient, as in PyTorch; with `decoupled` the weight shrinks by rate * decay
+    instead (the original's rule). Decay applies to weights of fully connected and convolution layers only.
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    decoupled: bool = False
+
+    def __post_init__(self) -> None:
+        _require(_finite(self.momentum) and self.momentum >= 0, f"SGD: momentum must be >= 0, not {self.momentum}")
+        _require(
+            _finite(self.weight_decay) and self.weight_decay >= 0,
+            f"SGD: weight_decay must be >= 0, not {self.weight_decay}",
+        )
+        _require(not self.nesterov or self.momentum > 0, "SGD: nesterov needs momentum > 0")
+
+
+def _check_adam(name: str, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+    _require(
+        len(betas) == 2 and _finite(*betas) and all(0 < b < 1 for b in betas),
+        f"{name}: betas must be two numbers between 0 and 1, not {betas}",
+    )
+    _require(_finite(eps) and eps > 0, f"{name}: eps must be > 0, not {eps}")
+    _require(_finite(weight_decay) and weight_decay >= 0, f"{name}: weight_decay must be >= 0, not {weight_decay}")
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_adam("Adam", self.betas, self.eps, self.weight_decay)
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_adam("AdamW", self.betas, self.eps, self.weight_decay)
+
+
+Optimizer = SGD | Adam | AdamW
+
+
+def _check_schedule(schedule: _Warmup) -> None:
+    name = type(schedule).__name__
+    _require(_finite(schedule.base_lr) and schedule.base_lr > 0, f"{name}: base_lr must be > 0, not {schedule.base_lr}")
+    _require(
+        _finite(schedule.warmup) and schedule.warmup >= 0, f"{name}: warmup must be >= 0 epochs, not {schedule.warmup}"
+    )
+    _require(
+        _finite(schedule.warmup_start_lr) and schedule.warmup_start_lr >= 0,
+        f"{name}: warmup_start_lr must be >= 0, not {schedule.warmup_start_lr}",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Warmup:
+    """What all schedules share.
+
+    `warmup` epochs rise linearly from `warmup_start_lr` to `base_lr`. With `by="step"` (the default) the rate
+    changes at every step, with `by="epoch"` once an epoch.
+    """
+
+    base_lr: float = 0.1
+    warmup: float = 0
+    warmup_start_lr: float = 0.0
+    by: str = "step"
+
+    def __post_init__(self) -> None:
+        _check_schedule(self)
+        _require(self.by in ("step", "epoch"), f"{type(self).__name__}: by must be 'step' or 'epoch', not {self.by!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(_Warmup):
+    """The base rate, for ever."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineAnnealing(_Warmup):
+    """Half a cosine from `base_lr` to `eta_min`."""
+
+    eta_min: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(
+            0 <= self.eta_min <= self.base_lr,
+            f"CosineAnnealing: eta_min must be between 0 and base_lr, not {self.eta_min}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polynomial(_Warmup):
+    """From `base_lr` to `end_lr` along (1 - progress) ** power."""
+
+    power: float = 2.0
+    end_lr: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(_finite(self.power) and self.power > 0, f"Polynomial: power must be > 0, not {self.power}")
+        _require(
+            0 <= self.end_lr <= self.base_lr, f"Polynomial: end_lr must be between 0 and base_lr, not {self.end_lr}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDecay(_Warmup):
+    """Times `gamma` every `step_size` epochs, counted after the warm-up."""
+
+    step_size: int = 10
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.step_size >= 1, f"StepDecay: step_size must be >= 1, not {self.step_size}")
+        _require(_finite(self.gamma) and self.gamma > 0, f"StepDecay: gamma must be > 0, not {self.gamma}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiStep(_Warmup):
+    """Times `gamma` at each of the `milestones` (absolute epochs, rising)."""
+
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
+        _require(rising, f"MultiStep: milestones must rise, not {self.milestones}")
+        _require(_finite(self.gamma) and self.gamma > 0, f"MultiStep: gamma must be > 0, not {self.gamma}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponential(_Warmup):
+    """Times `gamma` each epoch."""
+
+    gamma: float = 0.95
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(_finite(self.gamma) and self.gamma > 0, f"Exponential: gamma must be > 0, not {self.gamma}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WSD(_Warmup):
+    """Warm-up, stable, decay: the base rate for `stable` of the time, then linear to `end_lr`."""
+
+    stable: float = 0.8
+    end_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(0 <= self.stable <= 1, f"WSD: stable must be between 0 and 1, not {self.stable}")
+        _require(0 <= self.end_lr <= self.base_lr, f"WSD: end_lr must be between 0 and base_lr, not {self.end_lr}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineWarmRestarts(_Warmup):
+    """Cosine cycles of `first_cycle` epochs, each `cycle_factor` times as long as the last."""
+
+    first_cycle: int = 10
+    cycle_factor: int = 1
+    eta_min: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(self.first_cycle >= 1, f"CosineWarmRestarts: first_cycle must be >= 1, not {self.first_cycle}")
+        _require(self.cycle_factor >= 1, f"CosineWarmRestarts: cycle_factor must be >= 1, not {self.cycle_factor}")
+        _require(
+            0 <= self.eta_min <= self.base_lr,
+            f"CosineWarmRestarts: eta_min must be between 0 and base_lr, not {self.eta_min}",
+        )
+
+
+Schedule = Constant | CosineAnnealing | Polynomial | StepDecay | MultiStep | Exponential | WSD | CosineWarmRestarts
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Softmax cross entropy, mean over the batch; exact log-softmax.
+
+    The target is (1 - s) on the label plus s / classes everywhere, s being `label_smoothing` in [0, 1).
+    """
+
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(
+            0 <= self.label_smoothing < 1,
+            f"CrossEntropy: label_smoothing must be in [0, 1), not {self.label_smoothing}",
+        )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything a compiled network was compiled for, besides the network.
+
+    Sample counts of None mean unknown: full batches only. Resolutions are (height, width) pairs; `train_resolution`
+    is (begin, end).
+    """
+
+    optimizer: Optimizer
+    schedule: Schedule
+    loss: CrossEntropy
+    input: tuple[int, int, int]
+    num_classes: int
+    batch: int
+    val_batch: int
+    epochs: int | None
+    train_samples: int | None
+    val_samples: int | None
+    train_resolution: tuple[tuple[int, int], tuple[int, int]]
+    val_resolution: tuple[int, int]
+    world_size: int
+    precision: Precision
+    seed: int

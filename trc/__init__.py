@@ -1,0 +1,1 @@
+"""trc: a compiler for training neural networks."""
