@@ -27,7 +27,7 @@ def to_json(value: object) -> Json:
 
     Dataclasses become objects with a `type` key, so that unions read back; named tuples become lists.
     """
-    if value is None or isinstance(value, bool | int | float | str) and not isinstance(value, Enum):
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Enum):
         return value.value if isinstance(value.value, str) else value.name
@@ -78,7 +78,8 @@ def _read(kind: typing.Any, value: object, where: str) -> object:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, where)
     if isinstance(kind, type) and issubclass(kind, tuple):  # a named tuple of integers
-        return kind(*typing.cast(Sequence[int], _read_tuple((int, ...), value, where)))
+        items = typing.cast(tuple[int, ...], _read_tuple((int, ...), value, where))
+        return typing.cast(typing.Callable[..., object], kind)(*items)
     return _read_scalar(kind, value, where)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import cast
 
 from trc_runtime.schema.codec import CodecError, from_json, to_json
 from trc_runtime.schema.config import RunConfig
@@ -103,9 +104,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Step:
-    """An executable order of nodes: `nodes` are indices into `Plan.nodes` in a valid linear order; `after[i]`
-    are the positions (in `nodes`) that must have finished before position i. `columns` are the variants that it
-    runs in."""
+    """An executable order of nodes.
+
+    `nodes` are indices into `Plan.nodes` in a valid linear order; `after[i]` are the positions (in `nodes`) that
+    must have finished before position i. `columns` are the variants that it runs in.
+    """
 
     name: str
     computation: str
@@ -160,10 +163,11 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Read a plan; CodecError says what is wrong and where."""
         try:
-            document: object = json.loads(text)
+            parsed: object = json.loads(text)
         except (ValueError, RecursionError) as err:
             raise CodecError(f"not a plan: {err}") from None
-        if not isinstance(document, dict) or document.get("format") != "trc-plan":
+        document = cast(dict[str, object], parsed) if isinstance(parsed, dict) else {}
+        if document.get("format") != "trc-plan":
             raise CodecError("not a plan: the key 'format' is not 'trc-plan'")
         if document.get("version") != PLAN_VERSION:
             raise CodecError(
