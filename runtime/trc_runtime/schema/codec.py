@@ -78,7 +78,8 @@ def _read(kind: typing.Any, value: object, where: str) -> object:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, where)
     if isinstance(kind, type) and issubclass(kind, tuple):  # a named tuple of integers
-        items = typing.cast(tuple[int, ...], _read_tuple((int, ...), value, where))
+        width = len(typing.cast(typing.Any, kind)._fields)
+        items = _read_tuple((int,) * width, value, where)
         return typing.cast(typing.Callable[..., object], kind)(*items)
     return _read_scalar(kind, value, where)
 

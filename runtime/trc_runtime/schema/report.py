@@ -83,15 +83,15 @@ class MemoryReport:
                 "step": self.peak.step,
                 "operation": self.peak.kind,
                 "layer": self.peak.layer,
-                "live": {name: size for name, size in self.peak.live},
+                "live": dict[str, Json](self.peak.live),
             }
         return {
             "name": self.name,
             "mode": self.mode,
             "total": self.total,
             "regions": {name: {"offset": offset, "bytes": size} for name, offset, size in self.regions},
-            "categories": {name: size for name, size in self.categories},
-            "layers": {name: size for name, size in self.layers},
+            "categories": dict[str, Json](self.categories),
+            "layers": dict[str, Json](self.layers),
             "transient": {"bytes": self.transient, "unshared": self.unshared, "ratio": round(self.ratio, 4)},
             "peak": peak,
         }
