@@ -1,0 +1,1 @@
+"""Data sets: reading, fetching, and filling a session's input buffers with batches."""
