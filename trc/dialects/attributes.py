@@ -7,7 +7,7 @@ The makers here are cached, so that building an operation costs a few dictionary
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from struct import pack, unpack
@@ -38,6 +38,10 @@ CACHED = 1 << 16
 I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 
 
+_new_integer: Callable[[tuple[IntAttr, IntegerType]], IntegerAttr[IntegerType]] = IntegerAttr.new
+"""Makes an integer attribute without the checks of its `__init__`."""
+
+
 @lru_cache(CACHED)
 def string(text: str) -> StringAttr:
     """A string attribute."""
@@ -55,7 +59,7 @@ def integer(value: int) -> IntegerAttr[IntegerType]:
     """A 64-bit integer; ValueError for one that does not fit."""
     if not I64_MIN <= value <= I64_MAX:
         raise ValueError(f"{value} does not fit into 64 bits")
-    return IntegerAttr.new((IntAttr(value), i64))
+    return _new_integer((IntAttr(value), i64))
 
 
 @lru_cache(CACHED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import cast
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -12,6 +13,7 @@ from xdsl.dialects.builtin import (
     Float64Type,
     FloatAttr,
     IntegerAttr,
+    IntegerType,
     StringAttr,
     SymbolRefAttr,
     f64,
@@ -166,12 +168,6 @@ def parse_refs(parser: AttrParser, keyword: str) -> list[OperandRef]:
 TRUE, FALSE = IntegerAttr(1, i1), IntegerAttr(0, i1)
 
 
-@lru_cache(CACHED)
-def _float(value: float, _sign: float) -> FloatAttr[Float64Type]:
-    # The sign keeps 0.0 and -0.0 apart, which are equal as keys.
-    return FloatAttr(value, f64)
-
-
 def param_attr(value: Param) -> Attribute:
     """A parameter as an attribute: i1, i64, f64 or a string."""
     if isinstance(value, bool):
@@ -179,24 +175,32 @@ def param_attr(value: Param) -> Attribute:
     if isinstance(value, int):
         return integer(value)
     if isinstance(value, float):
-        return _float(value, math.copysign(1.0, value))
+        return FloatAttr(value, f64)
     return string(value)
 
 
 def read_param(attribute: Attribute) -> Param | None:
     """A parameter in Python; None for an attribute that is none."""
     if isinstance(attribute, IntegerAttr):
-        if attribute.type == i1:
-            return bool(attribute.value.data)
-        return attribute.value.data if attribute.type == i64 else None
+        number = cast(IntegerAttr[IntegerType], attribute)
+        if number.type == i1:
+            return bool(number.value.data)
+        return number.value.data if number.type == i64 else None
     if isinstance(attribute, FloatAttr):
-        return attribute.value.data if attribute.type == f64 else None
+        real = cast(FloatAttr[Float64Type], attribute)
+        return real.value.data if real.type == f64 else None
     return attribute.data if isinstance(attribute, StringAttr) else None
 
 
 def params_attr(params: Mapping[str, Param]) -> DictionaryAttr:
     """Parameters as a dictionary, in the order given."""
-    return DictionaryAttr({name: param_attr(value) for name, value in params.items()})
+    # The type belongs to the key because True, 1 and 1.0 are equal, the text because 0.0 and -0.0 are.
+    return _params(tuple([(name, type(value), repr(value), value) for name, value in params.items()]))
+
+
+@lru_cache(CACHED)
+def _params(items: tuple[tuple[str, type, str, Param], ...]) -> DictionaryAttr:
+    return DictionaryAttr({name: param_attr(value) for name, _, _, value in items})
 
 
 def print_params(printer: Printer, params: DictionaryAttr) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, LocationAttr, StringAttr, SymbolRefAttr
 from xdsl.ir import Attribute, Operation
@@ -135,10 +135,9 @@ class NodeOp(CheckedOp):
     def operand_refs(self, access: Access) -> tuple[OperandRef, ...]:
         """The operands of one access: symbols, and intervals of regions."""
         group = self.properties.get(access.value)
-        if not isinstance(group, ArrayAttr):
+        if group is None:
             return ()
-        refs: ArrayAttr[SymbolRefAttr | RangeAttr] = group
-        return tuple([read_ref(ref) for ref in refs.data])
+        return tuple([read_ref(ref) for ref in cast(ArrayAttr[SymbolRefAttr | RangeAttr], group).data])
 
     @property
     def reads_(self) -> tuple[OperandRef, ...]:
@@ -159,10 +158,7 @@ class NodeOp(CheckedOp):
     def scalars_(self) -> tuple[str, ...]:
         """The device scalars that the node reads."""
         group = self.properties.get("scalars")
-        if not isinstance(group, ArrayAttr):
-            return ()
-        refs: ArrayAttr[SymbolRefAttr] = group
-        return symbol_list(refs)
+        return () if group is None else symbol_list(cast(ArrayAttr[SymbolRefAttr], group))
 
     @property
     def params_(self) -> dict[str, Param]:
@@ -211,7 +207,7 @@ class NodeOp(CheckedOp):
                 yield f"the range {range_text(ref)} runs backwards"
 
     def _param_problems(self, record: Kind) -> Iterator[str]:
-        params = {} if self.params is None else self.params.data
+        params: Mapping[str, Attribute] = {} if self.params is None else self.params.data
         declared = dict(record.params)
         for name, attribute in params.items():
             if name not in declared:
@@ -255,7 +251,7 @@ class NodeOp(CheckedOp):
             scalars = parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: parser.parse_symbol_name().data)
         params = parse_params(parser)
         stream = parse_stream(parser) if parser.parse_optional_keyword("on") else None
-        op = cls(kind, *groups, scalars, None, parse_layer(parser), stream)
+        op = cls(kind, *groups, scalars=scalars, layer=parse_layer(parser), stream=stream)
         if params is not None:
             op.properties["params"] = params
         parse_extra_attributes(parser, op)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -101,7 +101,7 @@ class StepOp(CheckedOp):
     def after_(self) -> tuple[tuple[int, ...], ...]:
         """For each node the positions that must have finished before it."""
         starts, after = read_ints32(self.starts), read_ints32(self.after)
-        return tuple([after[a:b] for a, b in zip(starts, starts[1:], strict=False)])
+        return tuple([after[a:b] for a, b in pairwise(starts)])
 
     def problems(self) -> Iterator[str]:
         """Columns, buckets, and edges that only run backwards. The node count is the module check's matter."""

@@ -10,7 +10,6 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     IntegerType,
     Signedness,
-    TypeAttribute,
     bf16,
     f16,
     f32,
@@ -19,7 +18,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Data
+from xdsl.ir import Attribute, Data, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer

@@ -11,10 +11,9 @@ from xdsl.dialects.builtin import (
     LocationAttr,
     StringAttr,
     SymbolNameConstraint,
-    TypeAttribute,
     i64,
 )
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, TypeAttribute
 from xdsl.irdl import BaseAttr, irdl_op_definition, opt_prop_def, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
