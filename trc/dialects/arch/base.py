@@ -1,7 +1,7 @@
 """What all layers of the arch dialect share: shapes, parameters and their text, checks.
 
-A value is a tensor `<batch x height x width x channels>` of f32 (NHWC). `?` is a size that is not known: the batch always,
-the others until `arch-deduce-shapes` has run.
+A value is a tensor `<batch x height x width x channels>` of f32 (NHWC). `?` is a size that is not known: the batch
+always, the others until `arch-deduce-shapes` has run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -268,7 +268,7 @@ class UnitField(Field):
 class EnumField(Field):
     """One word of a list."""
 
-    kind: type[EnumAttribute[StrEnum]] | None = None
+    kind: type[EnumAttribute[Any]] | None = None
 
     def attribute(self, value: Number) -> Attribute:
         """The attribute of the word; ValueError for a word that is none of the list."""
@@ -282,12 +282,11 @@ class EnumField(Field):
 
     def text(self, attr: Attribute) -> str:
         """The word."""
-        assert isinstance(attr, EnumAttribute)
-        return str(attr.data)
+        return str(cast(EnumAttribute[Any], attr).data)
 
 
 @cache
-def enum_attr(kind: type[EnumAttribute[StrEnum]], word: str) -> Attribute:
+def enum_attr(kind: type[EnumAttribute[Any]], word: str) -> Attribute:
     """The attribute of a word; ValueError with the list for a word that is none of it."""
     words = [str(member) for member in kind.enum_type]
     if word not in words:
@@ -317,7 +316,7 @@ def bool_of(attr: Attribute) -> bool:
 
 
 class ArchOp(CheckedOp):
-    """An operation with parameters and, perhaps, a name. Its parameters are listed in `FIELDS` in the order of its text."""
+    """An operation with parameters, listed in `FIELDS` in the order of its text, and, perhaps, a name."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = ()
 
@@ -407,12 +406,12 @@ class ArchOp(CheckedOp):
 class LayerOp(ArchOp):
     """A layer: one or two values in, one value out.
 
-    Text: `%y = arch.fc %x {out_features = 10} layer "fc1" : tensor<?x1x1x10xf32>`. The type is left out while nothing of
-    it is known.
+    Text: `%y = arch.fc %x {out_features = 10} layer "fc1" : tensor<?x1x1x10xf32>`. The type is left out while nothing
+    of it is known.
     """
 
     POSITIONWISE: ClassVar[bool] = False
-    """Whether each element of the result depends on the element at the same place alone, and the same way everywhere."""
+    """Whether each element of the result depends on the element at the same place alone, everywhere alike."""
 
     MERGED: ClassVar[bool] = False
     """Whether the layer stands for several, whose names are its `parts`."""
@@ -486,7 +485,7 @@ class LayerOp(ArchOp):
         for n in range(len(cls.get_irdl_definition().operands)):
             if n:
                 parser.parse_punctuation(",")
-            operands.append(parser.parse_operand())
+            operands.append(parse_value(parser))
         properties = cls.parse_fields(parser)
         if (layer := parse_layer(parser)) is not None:
             properties["layer"] = string(layer)
@@ -503,6 +502,15 @@ class LayerOp(ArchOp):
             properties=properties,
             attributes={} if attributes is None else dict(attributes.data),
         )
+
+
+def parse_value(parser: Parser) -> SSAValue:
+    """A value that is already defined, so that its type need not be written."""
+    found = parser.parse_unresolved_operand("a value, such as %0, is expected")
+    values = parser.ssa_values.get(found.operand_name, ())
+    if found.index >= len(values):
+        parser.raise_error(f"{found.span.text} is not defined above this line", found.span.start, found.span.end)
+    return values[found.index]
 
 
 class UnaryOp(LayerOp):

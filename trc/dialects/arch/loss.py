@@ -17,8 +17,8 @@ from trc.dialects.arch.dense import flat_size
 class SoftmaxCeOp(SameShapeOp):
     """Cross entropy of the softmax against the labels, over the map as one vector.
 
-    `%loss = arch.softmax_ce %logits {num_classes = 10, label_smoothing = 0.1} layer "softmax_ce"`. Its result stands for
-    the probabilities.
+    `%loss = arch.softmax_ce %logits {num_classes = 10, label_smoothing = 0.1} layer "softmax_ce"`. Its result stands
+    for the probabilities.
     """
 
     name = "arch.softmax_ce"

@@ -122,7 +122,10 @@ class CbrOp(ConvNormActOp):
 
 @irdl_op_definition
 class CbrpOp(ConvNormActOp):
-    """Convolution, batch norm, relu or relu6, maximum pool: `arch.cbr` with `pool_kernel`, `pool_stride`, `pool_padding`."""
+    """Convolution, batch norm, relu or relu6, maximum pool.
+
+    As `arch.cbr`, with `pool_kernel`, `pool_stride` and `pool_padding`.
+    """
 
     name = "arch.cbrp"
     FIELDS: ClassVar[tuple[Field, ...]] = (

@@ -28,6 +28,7 @@ from trc.dialects.arch.base import (
     Field,
     IntField,
     Number,
+    parse_value,
     shape_of,
     tensor_of,
 )
@@ -67,7 +68,7 @@ class EndOp(CheckedOp):
     @classmethod
     def parse(cls, parser: Parser) -> EndOp:
         """Read the value."""
-        op = cls.create(operands=[parser.parse_operand()])
+        op = cls.create(operands=[parse_value(parser)])
         parse_extra_attributes(parser, op)
         return op
 
@@ -206,7 +207,7 @@ class ContainerOp(ArchOp):
     @classmethod
     def parse(cls, parser: Parser) -> ContainerOp:
         """Read the value, parameters and bodies; the bodies take the value's type."""
-        x = parser.parse_operand()
+        x = parse_value(parser)
         properties = cls.parse_fields(parser)
         if (name := parse_layer(parser)) is not None:
             properties["layer"] = string(name)
@@ -242,7 +243,7 @@ class SeqOp(ContainerOp):
 
 @irdl_op_definition
 class RepeatOp(ContainerOp):
-    """Layers several times over, each time with parameters of their own: `%y = arch.repeat %x {times = 3} (%a) { ... }`."""
+    """Layers several times over, each time with weights of its own: `%y = arch.repeat %x {times = 3} (%a) { ... }`."""
 
     name = "arch.repeat"
     FIELDS: ClassVar[tuple[Field, ...]] = (IntField("times"),)
