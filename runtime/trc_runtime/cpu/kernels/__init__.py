@@ -1,0 +1,14 @@
+"""The kernels of the CPU target, one file a family."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+FAMILIES = ("activation", "copy", "dense", "dropout", "loss", "metrics", "norm", "optimizer", "scalars")
+"""The files; importing one registers its kernels."""
+
+
+def load() -> None:
+    """Register all kernels of this package."""
+    for family in FAMILIES:
+        import_module(f"{__name__}.{family}")

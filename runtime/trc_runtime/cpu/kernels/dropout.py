@@ -1,0 +1,69 @@
+"""Dropout.
+
+An element is kept where its random number is >= p; kept elements are scaled by 1 / (1 - p). The number is that of
+the counter (stream, iteration, sample, element / 4), so that the mask of a sample depends neither on the batch it
+stands in nor on the target.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from trc_runtime.cpu.bind import Array, BoundNode
+from trc_runtime.cpu.kernels.blocks import block_rows
+from trc_runtime.cpu.registry import Run, kernel
+from trc_runtime.rng import Philox, Stream
+
+
+def _scale(node: BoundNode) -> tuple[float, float]:
+    p = node.number("p")
+    if not 0 <= p <= 1:
+        raise node.problem(f"p must be between 0 and 1, not {p}")
+    return p, 1.0 / (1.0 - p) if p < 1 else 0.0
+
+
+@kernel("dropout_fwd")
+def dropout_fwd(node: BoundNode) -> Run:
+    """mask = (random number >= p); y = x mask / (1 - p). y may be x."""
+    p, scale = _scale(node)
+    x, y, mask = node["x"], node["y"], node["mask"]
+    seed, iteration = node.scalar("seed").view(np.uint32), node.scalar("iteration")
+    stream = int(node.number("stream"))
+    generator = Philox()
+    elements = prod(x.shape[1:])
+    rows = min(x.shape[0], block_rows(x))
+    # the mask's channels are padded, so a sample of it is not always one run of memory
+    drawn = node.scratch((rows, elements), np.int8)
+    blocks = [(n, *(a[n : n + rows] for a in (x, y, mask))) for n in range(0, x.shape[0], rows)]
+
+    def run() -> None:
+        key = Stream(int(seed[1]) << 32 | int(seed[0]), stream, int(iteration[0]))
+        for first_row, a, b, m in blocks:
+            draws = drawn[: m.shape[0]]
+            generator.at_least(key, p, draws, first_row)
+            np.copyto(m, draws.reshape(m.shape))
+            _apply(a, m, scale, b)
+
+    return run
+
+
+@kernel("dropout_bwd")
+def dropout_bwd(node: BoundNode) -> Run:
+    """dx = dy mask / (1 - p). dx may be dy."""
+    _, scale = _scale(node)
+    dy, mask, dx = node["dy"], node["mask"], node["dx"]
+    rows = min(dy.shape[0], block_rows(dy))
+    blocks = [tuple(a[n : n + rows] for a in (dy, mask, dx)) for n in range(0, dy.shape[0], rows)]
+
+    def run() -> None:
+        for a, m, b in blocks:
+            _apply(a, m, scale, b)
+
+    return run
+
+
+def _apply(x: Array, mask: Array, scale: float, y: Array) -> None:
+    np.multiply(x, mask, out=y)
+    np.multiply(y, scale, out=y)
