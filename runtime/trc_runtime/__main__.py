@@ -1,0 +1,74 @@
+"""Runs a bundle without the compiler: `python -m trc_runtime BUNDLE {train,eval,info}`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from trc_runtime.cpu.session import CpuSession
+from trc_runtime.schema.bundle import Bundle, BundleError, read_bundle
+from trc_runtime.schema.report import memory_report
+from trc_runtime.train import cli
+from trc_runtime.train.runner import Runner
+
+
+def _parser() -> cli.Parser:
+    parser = cli.Parser(prog="python -m trc_runtime", description="Run a compiled bundle.")
+    parser.add_argument("bundle", metavar="BUNDLE", help="folder that trc-compile or Executable.save wrote")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{train,eval,info}")
+    train = actions.add_parser("train", help="train and validate")
+    cli.add_train_options(train)
+    evaluate = actions.add_parser("eval", help="validate")
+    evaluate.add_argument("--checkpoint", type=cli.Path, metavar="FILE", help="take the parameters from this file")
+    for action in (train, evaluate):
+        cli.add_data_options(action)
+    actions.add_parser("info", help="say what the bundle holds")
+    return parser
+
+
+def open_bundle(bundle: Bundle) -> Runner:
+    """A runner on the bundle's target, in the state that the bundle carries."""
+    if bundle.target != "cpu":
+        raise BundleError(f"{bundle.path} is compiled for target '{bundle.target}', this runtime has 'cpu' only")
+    try:
+        runner = Runner(bundle.plan, CpuSession(bundle.plan))
+    except ValueError as err:
+        raise BundleError(f"{bundle.path}: {err}") from None
+    if bundle.state is not None:
+        runner.load_checkpoint(bundle.state)
+    return runner
+
+
+def _info(bundle: Bundle) -> None:
+    plan = bundle.plan
+    print(f"{plan.name}: target {bundle.target}, planner {plan.mode}, {len(plan.nodes)} nodes, {len(plan.steps)} steps")
+    for variant in plan.variants:
+        print(f"  {variant.name}: {variant.batch} x {variant.height} x {variant.width} x {variant.channels}")
+    print(f"  {plan.config}")
+    print(f"  state: {'yes' if bundle.state else 'none'}")
+    print(memory_report(plan))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code."""
+    args = _parser().parse_args(argv)
+
+    def action() -> None:
+        bundle = read_bundle(args.bundle)
+        if args.action == "info":
+            _info(bundle)
+            return
+        cli.begin(args)
+        config = bundle.plan.config
+        data = cli.load_data(args, config.input, config.num_classes)
+        runner = open_bundle(bundle)
+        if args.action == "train":
+            cli.train(runner, data, args)
+        else:
+            cli.evaluate(runner, data, args)
+
+    return cli.guarded("trc_runtime", action)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

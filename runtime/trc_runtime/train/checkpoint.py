@@ -1,0 +1,237 @@
+"""Checkpoints: safetensors files with everything that a run needs to continue to the same bytes.
+
+A checkpoint holds parameters, running statistics, moving averages, moments, counters and the loss scale, under
+their tensors' names and in logical shapes. Its metadata, one JSON text under the key "trc", holds the epochs done,
+the settings and a checksum. (One key, because safetensors writes several in no fixed order.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from trc_runtime.data.fetch import write_atomically
+from trc_runtime.schema.codec import to_json
+from trc_runtime.schema.config import Constant, CosineWarmRestarts, Exponential, MultiStep, StepDecay
+from trc_runtime.schema.plan import Plan, Tensor
+from trc_runtime.schema.regions import Region, region_range
+from trc_runtime.train.tensors import is_parameter
+
+VERSION = 1
+
+_R = Region
+_STATISTICS = (_R.B_PREV_MEAN, _R.B_PREV_VAR)
+_STATE = frozenset(
+    (
+        *_STATISTICS,
+        *region_range(_R.E_BN_BIAS, _R.E_DEEP_CONV),
+        *region_range(_R.M_BN_BIAS, _R.V_DEEP_CONV),
+        _R.E_STAT_MEAN,
+        _R.E_STAT_VAR,
+    )
+)
+_COUNTERS = ("iteration", "applied", "scaling", "growth_counter")
+
+# What must be equal for the same bytes; `epochs` only where the schedule looks at it.
+_SETTINGS = ("optimizer", "schedule", "loss", "input", "num_classes", "batch", "train_samples", "train_resolution",
+             "world_size", "precision", "seed")  # fmt: skip
+_ENDLESS = (Constant, StepDecay, MultiStep, Exponential, CosineWarmRestarts)
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class CheckpointError(ValueError):
+    """A file that cannot be used: damaged, of another network, or of other settings."""
+
+
+class _ReadWrite(Protocol):
+    def read(self, name: str) -> NDArray[Any]: ...
+
+    def write(self, name: str, array: NDArray[Any]) -> None: ...
+
+
+def parameter_tensors(plan: Plan) -> list[Tensor]:
+    """Parameters and running statistics."""
+    return [t for t in plan.tensors if is_parameter(t) or t.region in _STATISTICS]
+
+
+def state_tensors(plan: Plan) -> list[Tensor]:
+    """Everything that a checkpoint holds."""
+    return [t for t in plan.tensors if is_parameter(t) or t.region in _STATE or t.name in _COUNTERS]
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return next(s for s in tensor.shapes if s is not None)
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over names, types, shapes and bytes, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def _pack(arrays: Arrays, about: dict[str, Any]) -> bytes:
+    about |= {"version": VERSION, "sha256": _digest(arrays)}
+    contiguous = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    return safetensors.numpy.save(contiguous, {"trc": json.dumps(about, sort_keys=True, allow_nan=False)})
+
+
+def dump(plan: Plan, session: _ReadWrite, epoch: int) -> bytes:
+    """A checkpoint after `epoch` epochs, as bytes; the same state gives the same bytes."""
+    arrays = {t.name: session.read(t.name) for t in state_tensors(plan)}
+    return _pack(arrays, {"kind": "checkpoint", "plan": plan.name, "epoch": epoch, "config": to_json(plan.config)})
+
+
+def check_writable(path: Path) -> None:
+    """Raise CheckpointError before hours of training if a file cannot be written there."""
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder: name a file for the checkpoint")
+    existing = next(p for p in (path.parent, *path.parent.parents) if p.exists())
+    if not existing.is_dir():
+        raise CheckpointError(f"{path} cannot be written: {existing} is not a folder")
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, data)
+    except OSError as err:
+        raise CheckpointError(f"{path} cannot be written: {err.strerror or err}") from None
+
+
+def save(path: Path, plan: Plan, session: _ReadWrite, epoch: int) -> None:
+    """Write a checkpoint; the file appears whole or not at all."""
+    _write(path, dump(plan, session, epoch))
+
+
+def save_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
+    """Write parameters and running statistics only."""
+    arrays = {t.name: session.read(t.name) for t in parameter_tensors(plan)}
+    _write(path, _pack(arrays, {"kind": "parameters", "plan": plan.name}))
+
+
+@dataclass(frozen=True)
+class _File:
+    arrays: Arrays
+    about: dict[str, Any]
+
+
+def _read(path: Path) -> _File:
+    """A safetensors file whose checksum, where it has one, holds."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            metadata = cast("dict[str, str] | None", file.metadata())  # pyright: ignore[reportUnknownMemberType]
+            names = cast(list[str], file.keys())  # pyright: ignore[reportUnknownMemberType]
+            arrays: Arrays = {name: file.get_tensor(name) for name in names}  # pyright: ignore[reportUnknownMemberType]
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file") from None
+    except OSError as err:
+        raise CheckpointError(f"{path}: cannot be read: {err.strerror or err}") from None
+    except Exception as err:  # SafetensorError, or a type that NumPy does not know
+        raise CheckpointError(f"{path}: damaged, or not a safetensors file: {err}") from None
+    about: dict[str, Any] = {}
+    text = (metadata or {}).get("trc")
+    if text is not None:
+        try:
+            parsed: object = json.loads(text)
+        except (ValueError, RecursionError):
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise CheckpointError(f"{path}: damaged: its description is not readable")
+        about = cast(dict[str, Any], parsed)
+        if about.get("version") != VERSION:
+            raise CheckpointError(f"{path}: checkpoint version {about.get('version')}, this trc reads {VERSION}")
+        if about.get("sha256") != _digest(arrays):
+            raise CheckpointError(f"{path}: damaged: its contents do not have the checksum written in it")
+    return _File(arrays, about)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def _check_tensors(path: Path, arrays: Arrays, wanted: list[Tensor], exact: bool) -> None:
+    """Every wanted tensor is there in its shape (and type, where `exact`), and no other is."""
+    problems: list[str] = []
+    names = {t.name for t in wanted}
+    if missing := [t.name for t in wanted if t.name not in arrays]:
+        problems.append(f"it lacks {_listed(missing)}")
+    if unknown := [n for n in arrays if n not in names]:
+        problems.append(f"the network has no {_listed(sorted(unknown))}")
+    for tensor in wanted:
+        array = arrays.get(tensor.name)
+        if array is None:
+            continue
+        if array.shape != _shape(tensor):
+            problems.append(f"{tensor.name} is {list(array.shape)} there, {list(_shape(tensor))} in the network")
+        elif exact and array.dtype != tensor.dtype.numpy:
+            problems.append(f"{tensor.name} is {array.dtype} there, {tensor.dtype.value} in the network")
+        elif not exact and not np.issubdtype(array.dtype, np.floating):
+            problems.append(f"{tensor.name} is {array.dtype} there, not a floating-point type")
+    if problems:
+        raise CheckpointError(f"{path} does not fit this network: " + "; ".join(problems[:8]))
+
+
+def load(path: Path, plan: Plan, session: _ReadWrite) -> int:
+    """Restore a session from a checkpoint and return how many epochs were done.
+
+    Nothing is written before everything has been checked.
+    """
+    file = _read(path)
+    if file.about.get("kind") != "checkpoint":
+        raise CheckpointError(f"{path}: holds parameters only: training cannot be continued from it")
+    wanted = state_tensors(plan)
+    _check_tensors(path, file.arrays, wanted, exact=True)
+    _check_settings(path, file.about.get("config"), plan)
+    epoch = file.about.get("epoch")
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+        raise CheckpointError(f"{path}: damaged: {epoch!r} is not a number of epochs")
+    for tensor in wanted:
+        session.write(tensor.name, file.arrays[tensor.name])
+    return epoch
+
+
+def _check_settings(path: Path, saved: object, plan: Plan) -> None:
+    ours = cast(dict[str, Any], to_json(plan.config))
+    theirs = cast(dict[str, Any], saved) if isinstance(saved, dict) else {}
+    compared = [*_SETTINGS, *(() if isinstance(plan.config.schedule, _ENDLESS) else ("epochs",))]
+    differ = [f"{n} was {_brief(theirs.get(n))}, now {_brief(ours[n])}" for n in compared if theirs.get(n) != ours[n]]
+    if differ:
+        raise CheckpointError(f"{path} was written with other settings: {'; '.join(differ)}")
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, dict):
+        body = cast(dict[str, object], value)
+        return f"{body.get('type')}({', '.join(f'{k}={_brief(v)}' for k, v in body.items() if k != 'type')})"
+    return json.dumps(value)
+
+
+def load_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
+    """Take parameters and running statistics from a checkpoint or a file that holds just those.
+
+    Moments and counters of a checkpoint are left aside; floating-point types are converted.
+    """
+    file = _read(path)
+    wanted = parameter_tensors(plan)
+    arrays = file.arrays
+    if file.about.get("kind") == "checkpoint":
+        names = {t.name for t in wanted}
+        extra = tuple(_COUNTERS)
+        arrays = {n: a for n, a in arrays.items() if n in names or not (n in extra or n.endswith((".m", ".v", ".ema")))}
+    _check_tensors(path, arrays, wanted, exact=False)
+    for tensor in wanted:
+        session.write(tensor.name, arrays[tensor.name].astype(tensor.dtype.numpy))

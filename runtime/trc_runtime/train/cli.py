@@ -1,0 +1,197 @@
+"""The command line that `python -m trc_runtime` and `trc-run` share: options, and what the actions do."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trc_runtime.data import fetch
+from trc_runtime.data.dataset import CIFAR, FASHION, IMAGENET, MNIST, Dataset, Normalisation, load_folder
+from trc_runtime.data.idx import DataError
+from trc_runtime.data.loader import Batch, Filler
+from trc_runtime.data.synthetic import synthetic
+from trc_runtime.schema.bundle import BundleError
+from trc_runtime.train.checkpoint import CheckpointError
+from trc_runtime.train.console import ConsoleListener, percent, setup_logging
+from trc_runtime.train.jsonlog import JsonLog
+from trc_runtime.train.metrics import EvalResult
+from trc_runtime.train.runner import Runner
+from trc_runtime.train.schedules import ScheduleError
+
+LOG = logging.getLogger("trc.train")
+
+USER_ERRORS: tuple[type[Exception], ...] = (DataError, BundleError, CheckpointError, ScheduleError)
+"""What a user's mistake raises here; each message stands by itself."""
+
+NORMALISATIONS = {"mnist": MNIST, "fashion-mnist": FASHION, "cifar": CIFAR, "imagenet": IMAGENET}
+
+
+class UsageError(ValueError):
+    """Options that do not go together."""
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not '{text}'")
+    return value
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors end the program with code 1, as every user's mistake does."""
+
+    def error(self, message: str) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Print usage and message, and exit."""
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: error: {message}\n")
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Options that say which data to use and how much to say."""
+    parser.add_argument(
+        "--data",
+        default="mnist",
+        metavar="NAME|DIR",
+        help="mnist, fashion-mnist (fetched when they are not here), synthetic, or a folder of four IDX files",
+    )
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where to look first for the files of a named set")
+    parser.add_argument(
+        "--normalise", choices=sorted(NORMALISATIONS), help="mean and deviation for a folder; measured by default"
+    )
+    parser.add_argument("--log", type=Path, metavar="FILE.jsonl", help="write JSON lines, one event each")
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-q", "--quiet", action="store_true", help="only warnings and the last line")
+    volume.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice for everything")
+
+
+def add_train_options(parser: argparse.ArgumentParser) -> None:
+    """Options of a training run."""
+    parser.add_argument("--epochs", type=positive, metavar="N", help="epochs in all (default: as compiled, or 5)")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="write a checkpoint here after every epoch")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="continue from a checkpoint")
+    parser.add_argument("--validate-every", type=positive, default=1, metavar="N", help="validate every N epochs")
+
+
+def load_data(args: argparse.Namespace, shape: tuple[int, int, int] | None, classes: int | None) -> Dataset:
+    """The data that the options name; `shape` and `classes` are for synthetic data (default: MNIST's)."""
+    name: str = args.data
+    given: Normalisation | None = NORMALISATIONS[args.normalise] if args.normalise else None
+    if name == "synthetic":
+        return synthetic(shape or (28, 28, 1), classes or 10)
+    if name in fetch.PUBLISHED:
+        if given is not None:
+            raise UsageError(f"--normalise is for folders; {name} has its own mean and deviation")
+        return fetch.load(name, args.data_dir)
+    folder = Path(name)
+    if not folder.is_dir():
+        raise DataError(f"--data {name}: neither {', '.join(fetch.PUBLISHED)}, synthetic nor a folder")
+    data = load_folder(folder, given)
+    if given is None:
+        LOG.info("%s: measured mean and deviation: %s", folder, data.train.normalisation)
+    return data
+
+
+def train(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
+    """Train, print the table and the line `top1=... epochs=... seconds=...`."""
+    if args.resume is not None:
+        runner.load_checkpoint(args.resume)
+    console = ConsoleListener(args.quiet)
+    log = JsonLog(args.log, append=args.resume is not None) if args.log else None
+    done = runner.epoch
+    try:
+        result = runner.run(
+            data,
+            args.epochs,
+            listeners=(console, log) if log else (console,),
+            checkpoint_to=args.checkpoint,
+            validate_every=args.validate_every,
+        )
+        last = result.last
+        if last is None:  # a resumed run with nothing left to do
+            LOG.warning("%d epochs are done already: nothing to train", done)
+            last = runner.evaluate(data.val)
+            if args.checkpoint is not None:
+                runner.save_checkpoint(args.checkpoint)
+    finally:
+        console.close()
+        if log is not None:
+            log.close()
+    console.table(result)
+    print(f"top1={100 * last.top1:.1f} epochs={len(result.epochs)} seconds={result.seconds:.1f}")
+
+
+def evaluate(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
+    """Evaluate, and print the line `top1=... loss=... samples=...`."""
+    if args.checkpoint is not None:
+        runner.load_parameters(args.checkpoint)
+    result: EvalResult = runner.evaluate(data.val)
+    if args.log:
+        log = JsonLog(args.log)
+        log.eval(result, data=data.name)
+        log.close()
+    if not args.quiet:
+        print(f"{runner.plan.name}: {data.name}: top-1 {percent(result.top1)} %, top-5 {percent(result.top5)} %")
+    print(f"top1={100 * result.top1:.1f} loss={result.loss:.4f} samples={result.samples}")
+
+
+def bench(runner: Runner, args: argparse.Namespace) -> None:
+    """Time training steps and inference on a full batch of the compiled shape; print minimum and median."""
+    spec = runner.plan.variants[0]
+    data = synthetic((spec.height, spec.width, spec.channels), runner.plan.config.num_classes, train=spec.batch, val=1)
+    filler, batch = Filler(data.train), Batch(0, 0, spec.batch)
+    times = _times(lambda: runner.launch("train", filler, batch, 0), args.steps)
+    least, middle = times[0] * 1e3, times[len(times) // 2] * 1e3
+    if not args.quiet:
+        print(
+            f"{runner.plan.name}: {args.steps} training steps of {spec.batch} samples, arena {runner.plan.total} bytes"
+        )
+    if args.log:
+        log = JsonLog(args.log)
+        log.write("bench", steps=args.steps, batch=spec.batch, min_ms=least, median_ms=middle)
+        log.close()
+    print(f"step_ms_min={least:.3f} step_ms_median={middle:.3f} samples_per_s={spec.batch / middle * 1e3:.0f}")
+
+
+def _times(work: Callable[[], None], count: int) -> list[float]:
+    for _ in range(3):  # the first steps bind kernels and fault memory in
+        work()
+    result: list[float] = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        work()
+        result.append(time.perf_counter() - begin)
+    return sorted(result)
+
+
+def guarded(prog: str, action: Callable[[], None], errors: tuple[type[Exception], ...] = ()) -> int:
+    """Run an action; 0, or 1 after a user's mistake and 130 after Ctrl-C, each with one message and no traceback."""
+    try:
+        action()
+    except (*USER_ERRORS, UsageError, *errors) as err:
+        text = str(err)
+        print(text if "error:" in text else f"{prog}: error: {text}", file=sys.stderr)
+        return 1
+    except MemoryError as err:
+        print(f"{prog}: error: {err or 'out of memory'}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{prog}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output is gone: nothing to tell
+        return 1
+    except OSError as err:
+        print(f"{prog}: error: {err.filename or ''}: {err.strerror or err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def begin(args: argparse.Namespace) -> None:
+    """Set the level of logging that the options ask for."""
+    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+    setup_logging(logging.WARNING if args.quiet else levels[min(args.verbose, 2)])

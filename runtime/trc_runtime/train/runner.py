@@ -1,0 +1,389 @@
+"""The loop: steps, evaluations and runs over a session, whichever device it is on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trc_runtime.data.dataset import Dataset, Split
+from trc_runtime.data.idx import DataError
+from trc_runtime.data.loader import Batch, Batches, Filler
+from trc_runtime.schema.graphs import Variant
+from trc_runtime.schema.plan import Plan, Step
+from trc_runtime.train import checkpoint
+from trc_runtime.train.metrics import EpochResult, EvalResult, StepResult, TrainingResult, summarise
+from trc_runtime.train.schedules import Rates, ScheduleError, fit_table, rate_table
+from trc_runtime.train.tensors import Tensors
+
+LOG = logging.getLogger("trc.train")
+
+_TRAIN = (Variant.TRAIN_BASE, Variant.TRAIN_LAST, Variant.TRAIN_LOWRES, Variant.TRAIN_LOWRES_LAST)
+
+
+class Session(Protocol):
+    """What the loop needs of a device's session; `CpuSession` is one."""
+
+    def initialise(self) -> None:
+        """Write every tensor's first value; the same plan gives the same bytes."""
+        ...
+
+    def read(self, name: str) -> NDArray[Any]:
+        """A copy of a tensor, in its logical shape."""
+        ...
+
+    def write(self, name: str, array: NDArray[Any]) -> None:
+        """Fill a tensor; ValueError if the shape or type does not fit."""
+        ...
+
+    def staging(self, buffer: str, column: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        """Host memory for the labels [n] and images [n, h, w, c] that buffer "A" or "B" is filled from."""
+        ...
+
+    def run(self, step: str, column: int) -> None:
+        """Execute a step of the plan in a variant."""
+        ...
+
+
+class Listener(Protocol):
+    """Told what happens in a run. Numbers of epochs count from 1."""
+
+    def start(self, plan: Plan, data: Dataset, first_epoch: int, epochs: int, steps: int) -> None:
+        """Training begins at `first_epoch`, to end with epoch `epochs`; an epoch has `steps` steps."""
+        ...
+
+    def step(self, epoch: int, done: int, steps: int) -> None:
+        """`done` of the epoch's steps have been launched."""
+        ...
+
+    def epoch(self, result: EpochResult, epochs: int) -> None:
+        """An epoch is over, its validation included."""
+        ...
+
+    def done(self, result: TrainingResult) -> None:
+        """The run is over."""
+        ...
+
+
+class Runner:
+    """Trains and evaluates a plan on a session, which it initialises.
+
+    `epoch` counts the epochs that `run` has completed, those before a resumed checkpoint included.
+    """
+
+    def __init__(self, plan: Plan, session: Session) -> None:
+        self.plan = plan
+        self.session = session
+        self.epoch = 0
+        session.initialise()
+        self.tensors = Tensors(plan, session, self._parameters_changed)
+        self._steps: dict[str, Step] = {s.name: s for s in plan.steps}
+        self._names = {t.name for t in plan.tensors}
+        self._buffer = 1
+        self._sizes: dict[str, int] = {}
+        self._rates: Rates | None = None
+        self._rate_problem: ScheduleError | None = None
+        self._set_rates(plan.config.epochs, self._compiled_steps())
+        self._parameters_changed()
+
+    # ------------------------------------------------------------ single steps
+
+    def step(self, images: NDArray[Any], labels: NDArray[Any]) -> StepResult:
+        """Train on one batch of images [n, h, w, c] (floating point, normalised) and labels [n].
+
+        n, h and w must be those of a training variant. DataError for anything else, for labels outside the classes
+        and for images that are not finite. Returns when the step is done.
+        """
+        if self._rate_problem is not None:
+            raise self._rate_problem
+        split = _as_split(images, labels)
+        column = self._train_column(split)
+        split.check_labels(self.plan.config.num_classes)
+        split.check_finite()
+        filler = Filler(split)
+        self.launch("train", filler, Batch(0, 0, len(split)), column)
+        return StepResult(
+            self._scalar("loss"),
+            round(self._scalar("top1")),
+            round(self._scalar("top5")),
+            bool(self._scalar("has_nan")),
+        )
+
+    def _train_column(self, split: Split) -> int:
+        for variant in _TRAIN:
+            spec = self.plan.variants[variant.value]
+            if (spec.batch, spec.height, spec.width, spec.channels) == split.images.shape:
+                return variant.value
+        shapes = dict.fromkeys(
+            f"{s.batch} x {s.height} x {s.width} x {s.channels}" for s in self.plan.variants[: len(_TRAIN)]
+        )
+        found = " x ".join(map(str, split.images.shape))
+        raise DataError(
+            f"a batch of images {found} (samples x height x width x channels) fits no training variant; "
+            f"this network was compiled for {' and '.join(shapes)}"
+        )
+
+    # ------------------------------------------------------------ evaluation
+
+    def evaluate(self, images: Split | NDArray[Any], labels: NDArray[Any] | None = None) -> EvalResult:
+        """Loss and accuracy over a split, or over normalised images [n, h, w, c] with labels [n].
+
+        Samples are taken in order. An incomplete last batch must be the compiled one (`val_samples`); where the plan
+        knows no sample count, an incomplete batch is left out and `samples` says how many were counted.
+        """
+        if isinstance(images, Split):
+            split = images
+        elif labels is None:
+            raise DataError("evaluate needs labels beside the images")
+        else:
+            split = _as_split(images, labels)
+        batches = self._cut_val(split)
+        split.check_labels(self.plan.config.num_classes)
+        split.check_finite()
+        self._run_if_present("fold_bn")
+        self._run_if_present("clear_metrics")
+        filler = Filler(split)
+        for batch in batches:
+            variant = Variant.VAL_BASE if batch.size == batches.batch else Variant.VAL_LAST
+            self.launch("infer", filler, batch, variant.value)
+        n = batches.samples
+        loss, top1, top5 = (self._scalar(f"accum_{x}") / n for x in ("loss", "top1", "top5"))
+        return EvalResult(loss, top1, top5, n)
+
+    def _cut_val(self, split: Split) -> Batches:
+        base, last = self.plan.variants[Variant.VAL_BASE.value], self.plan.variants[Variant.VAL_LAST.value]
+        self._check_shape(split, (base.height, base.width, base.channels), "validation")
+        return self._cut(split, base.batch, last.batch, self.plan.config.val_samples, "val_samples")
+
+    @staticmethod
+    def _cut(split: Split, batch: int, last: int, compiled: int | None, option: str) -> Batches:
+        rest = len(split) % batch
+        if rest and rest != last and compiled is not None:
+            raise DataError(
+                f"{len(split)} samples are {len(split) // batch} batches of {batch} and {rest} more, but the last "
+                f"batch was compiled for {last}: compile with {option}={len(split)}"
+            )
+        keep = compiled is not None
+        if rest and not keep:
+            LOG.warning(
+                "%d samples are %d full batches of %d: the last %d are left out (compile with %s=%d to use them)",
+                len(split), len(split) // batch, batch, rest, option, len(split),
+            )  # fmt: skip
+        batches = Batches.cut(len(split), batch, keep)
+        if not batches.steps:
+            raise DataError(
+                f"{len(split)} samples do not fill one batch of {batch}: compile with {option}={len(split)}"
+            )
+        return batches
+
+    @staticmethod
+    def _check_shape(split: Split, wanted: tuple[int, int, int], what: str) -> None:
+        if split.shape != wanted:
+            h, w, c = split.shape
+            raise DataError(
+                f"{what} images are {h} x {w} x {c}, the network was compiled for "
+                f"{wanted[0]} x {wanted[1]} x {wanted[2]} (height x width x channels)"
+            )
+
+    # ------------------------------------------------------------ runs
+
+    def run(
+        self,
+        data: Dataset,
+        epochs: int | None = None,
+        *,
+        listeners: Sequence[Listener] = (),
+        checkpoint_to: str | os.PathLike[str] | None = None,
+        validate_every: int = 1,
+    ) -> TrainingResult:
+        """Train until `epochs` epochs (default: as compiled) have been done in all, and validate.
+
+        A run that was resumed continues where its checkpoint was written, and gives the same bytes as one that was
+        never stopped. The last epoch is always validated. With `checkpoint_to` each epoch ends with a checkpoint
+        there, which replaces the one before.
+        """
+        config = self.plan.config
+        epochs = config.epochs if epochs is None else epochs
+        if epochs is None:
+            raise ScheduleError("the number of epochs is unknown: give epochs=")
+        if epochs < 1 or validate_every < 1:
+            raise ScheduleError(f"epochs and validate_every must be at least 1, not {epochs} and {validate_every}")
+        batches = self._prepare(data, epochs)
+        if checkpoint_to is not None:
+            checkpoint.check_writable(Path(checkpoint_to))
+        began, results, filler = time.perf_counter(), list[EpochResult](), Filler(data.train)
+        for listener in listeners:
+            listener.start(self.plan, data, self.epoch + 1, epochs, batches.steps)
+        while self.epoch < epochs:
+            validate = self.epoch + 1 == epochs or (self.epoch + 1) % validate_every == 0
+            result = self._epoch(filler, batches, data.val if validate else None, listeners)
+            results.append(result)
+            if checkpoint_to is not None:
+                self.save_checkpoint(checkpoint_to)
+            for listener in listeners:
+                listener.epoch(result, epochs)
+        outcome = summarise(results, time.perf_counter() - began)
+        for listener in listeners:
+            listener.done(outcome)
+        return outcome
+
+    def _prepare(self, data: Dataset, epochs: int) -> Batches:
+        """Check everything that can be wrong before the first step, and write the rates."""
+        config, base = self.plan.config, self.plan.variants[Variant.TRAIN_BASE.value]
+        if config.train_samples not in (None, len(data.train)):
+            raise DataError(
+                f"the network was compiled for {config.train_samples} training samples, {data.name} has "
+                f"{len(data.train)}: compile with train_samples={len(data.train)}"
+            )
+        self._check_shape(data.train, (base.height, base.width, base.channels), "training")
+        self._cut_val(data.val)
+        for split in (data.train, data.val):
+            split.check_labels(config.num_classes)
+            split.check_finite()
+        last = self.plan.variants[Variant.TRAIN_LAST.value].batch
+        batches = self._cut(data.train, base.batch, last, config.train_samples, "train_samples")
+        if config.epochs is not None and epochs <= config.epochs:
+            self._set_rates(config.epochs, batches.steps)  # the first epochs of the compiled schedule
+        else:
+            self._set_rates(epochs, batches.steps)
+        if self._rate_problem is not None:
+            raise self._rate_problem
+        return batches
+
+    def _epoch(self, filler: Filler, batches: Batches, val: Split | None, listeners: Sequence[Listener]) -> EpochResult:
+        began, number = time.perf_counter(), self.epoch + 1
+        rate = self._rate_now()
+        filler.shuffle(self.plan.config.seed, self.epoch)
+        self._run_if_present("clear_metrics")
+        applied = [self._counter("applied")]
+        for batch in batches:
+            if batch.size != batches.batch:
+                applied.append(self._counter("applied"))  # full and last batches weigh differently
+            column = Variant.TRAIN_BASE if batch.size == batches.batch else Variant.TRAIN_LAST
+            self.launch("train", filler, batch, column.value)
+            for listener in listeners:
+                listener.step(number, batch.index + 1, batches.steps)
+        applied.append(self._counter("applied"))
+        counts = [b - a for a, b in pairwise(applied)]
+        samples = sum(n * size for n, size in zip(counts, (batches.batch, batches.last), strict=False))
+        skipped = batches.steps - sum(counts)
+        if skipped:
+            LOG.warning("epoch %d: %d of %d steps were skipped (a gradient was NaN or infinite)", number, skipped,
+                        batches.steps)  # fmt: skip
+        loss, top1 = (self._scalar(f"accum_{x}") / samples if samples else float("nan") for x in ("loss", "top1"))
+        middle = time.perf_counter()
+        evaluation = self.evaluate(val) if val is not None else None
+        self.epoch = number
+        end = time.perf_counter()
+        return EpochResult(number, rate, loss, top1, samples, skipped, evaluation, middle - began, end - began)
+
+    # ------------------------------------------------------------ state
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that a run needs to continue, to a safetensors file, atomically."""
+        checkpoint.save(Path(path), self.plan, self.session, self.epoch)
+
+    def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Continue from a checkpoint of the same network and settings; CheckpointError names what differs."""
+        self.epoch = checkpoint.load(Path(path), self.plan, self.session)
+        self._parameters_changed()
+
+    def save_parameters(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and running statistics only, to a safetensors file, atomically."""
+        checkpoint.save_parameters(Path(path), self.plan, self.session)
+
+    def load_parameters(self, path: str | os.PathLike[str]) -> None:
+        """Take parameters and running statistics from a checkpoint or a file of parameters."""
+        checkpoint.load_parameters(Path(path), self.plan, self.session)
+        self._parameters_changed()
+
+    def checkpoint_bytes(self) -> bytes:
+        """What `save_checkpoint` writes (also a bundle's state.safetensors)."""
+        return checkpoint.dump(self.plan, self.session, self.epoch)
+
+    def _parameters_changed(self) -> None:
+        self._run_if_present("cast_main")
+
+    # ------------------------------------------------------------ helpers
+
+    def _compiled_steps(self) -> int | None:
+        config = self.plan.config
+        return None if config.train_samples is None else -(-config.train_samples // (config.batch * config.world_size))
+
+    def _set_rates(self, epochs: int | None, steps: int | None) -> None:
+        """Write the rate table; a problem is kept for the first step, since evaluation needs no rate."""
+        self._rates, self._rate_problem = None, None
+        table = next((t for t in self.plan.tensors if t.name == "lr_table"), None)
+        try:
+            rates = rate_table(self.plan.config.schedule, epochs, steps)
+            if table is not None:
+                shape = next(s for s in table.shapes if s is not None)
+                self.session.write("lr_table", fit_table(rates, shape[-1]).reshape(shape).astype(table.dtype.numpy))
+            self._rates = rates
+        except ScheduleError as err:
+            self._rate_problem = err
+
+    def _rate_now(self) -> float:
+        rates = self._rates
+        return float("nan") if rates is None else float(rates[min(self._counter("iteration"), len(rates) - 1)])
+
+    def launch(self, kind: str, filler: Filler, batch: Batch, column: int) -> None:
+        """Fill the other input buffer with a batch, copy it, and run a "train" or "infer" step on it, unchecked."""
+        self._buffer = 1 - self._buffer
+        letter = "ab"[self._buffer]
+        labels, images = self.session.staging(letter.upper(), column)
+        filler.fill(batch, labels, images)
+        step = self._step_for(kind, letter, column)
+        self._announce(step, batch.size)
+        self.session.run(f"transfer_{letter}", column)
+        self.session.run(step.name, column)
+
+    def _step_for(self, kind: str, letter: str, column: int) -> Step:
+        for name in (f"{kind}_{letter}", f"{kind}_last_{letter}"):
+            step = self._steps.get(name)
+            if step is not None and column in step.columns:
+                return step
+        raise DataError(f"the plan has no step '{kind}' for variant {Variant(column).symbol}")
+
+    def _announce(self, step: Step, size: int) -> None:
+        """Tell the step's metrics how many samples the batch has, where they do not know it yet."""
+        for number in step.nodes:
+            node = self.plan.nodes[number]
+            if node.kind != "accumulate_metrics":
+                continue
+            name = self.plan.tensors[dict(node.scalars)["batch_size"]].name
+            if self._sizes.get(name) != size:
+                self.session.write(name, np.full((1, 1, 1, 1), size, np.int32))
+                self._sizes[name] = size
+
+    def _run_if_present(self, name: str) -> None:
+        step = self._steps.get(name)
+        if step is not None:
+            self.session.run(name, step.columns[0] if step.columns else 0)
+
+    def _scalar(self, name: str) -> float:
+        return float(self.session.read(name).reshape(-1)[0])
+
+    def _counter(self, name: str) -> int:
+        return int(self.session.read(name).reshape(-1)[0])
+
+
+def _as_split(images: NDArray[Any], labels: NDArray[Any]) -> Split:
+    """Check the types of a user's arrays; what they hold is checked later."""
+    images, labels = np.asarray(images), np.asarray(labels)
+    if images.dtype == np.uint8:
+        raise DataError("images are unsigned bytes: normalise them first, as (x / 255 - mean) / std in float32")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"labels must be whole numbers, not {labels.dtype}")
+    # Compared before the conversion, which would wrap.
+    wrong = np.flatnonzero((labels.reshape(-1) < 0) | (labels.reshape(-1) >= 1 << 31))
+    if wrong.size:
+        raise DataError(f"label {wrong[0]} is {labels.reshape(-1)[wrong[0]]}: not a class")
+    return Split(images, labels.astype(np.int32))
