@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from trc_runtime.cpu.session import CpuSession
+from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.bundle import Bundle, BundleError, read_bundle
 from trc_runtime.schema.report import memory_report
 from trc_runtime.train import cli
@@ -60,7 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return
         cli.begin(args)
         config = bundle.plan.config
-        data = cli.load_data(args, config.input, config.num_classes)
+        if args.data == "synthetic":
+            samples = (config.train_samples or TRAIN_SAMPLES, config.val_samples or VAL_SAMPLES)
+            data = synthetic(config.input, config.num_classes, *samples)
+        else:
+            data = cli.load_data(args)
         runner = open_bundle(bundle)
         if args.action == "train":
             cli.train(runner, data, args)

@@ -8,12 +8,15 @@ from numpy.typing import NDArray
 from trc_runtime.data.dataset import Dataset, Split, measure
 from trc_runtime.rng import Philox, Stream
 
+TRAIN_SAMPLES = 2000
+VAL_SAMPLES = 500
+
 
 def synthetic(
     shape: tuple[int, int, int] = (28, 28, 1),
     classes: int = 10,
-    train: int = 2000,
-    val: int = 500,
+    train: int = TRAIN_SAMPLES,
+    val: int = VAL_SAMPLES,
     seed: int = 0,
     noise: float = 0.5,
 ) -> Dataset:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +101,9 @@ def check_writable(path: Path) -> None:
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder: name a file for the checkpoint")
     existing = next(p for p in (path.parent, *path.parent.parents) if p.exists())
-    if not existing.is_dir():
-        raise CheckpointError(f"{path} cannot be written: {existing} is not a folder")
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        reason = "may not be written to" if existing.is_dir() else "is not a folder"
+        raise CheckpointError(f"{path} cannot be written: {existing} {reason}")
 
 
 def _write(path: Path, data: bytes) -> None:

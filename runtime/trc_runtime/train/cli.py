@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Options that say which data to use and how much to say."""
+    """Options that say which data to use, and those of `add_output_options`."""
     parser.add_argument(
         "--data",
         default="mnist",
@@ -63,6 +63,11 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalise", choices=sorted(NORMALISATIONS), help="mean and deviation for a folder; measured by default"
     )
+    add_output_options(parser)
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Options that say how much to say, and where."""
     parser.add_argument("--log", type=Path, metavar="FILE.jsonl", help="write JSON lines, one event each")
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="only warnings and the last line")
@@ -77,12 +82,10 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validate-every", type=positive, default=1, metavar="N", help="validate every N epochs")
 
 
-def load_data(args: argparse.Namespace, shape: tuple[int, int, int] | None, classes: int | None) -> Dataset:
-    """The data that the options name; `shape` and `classes` are for synthetic data (default: MNIST's)."""
+def load_data(args: argparse.Namespace) -> Dataset:
+    """The data that the options name, except synthetic data, which takes its shape from the network."""
     name: str = args.data
     given: Normalisation | None = NORMALISATIONS[args.normalise] if args.normalise else None
-    if name == "synthetic":
-        return synthetic(shape or (28, 28, 1), classes or 10)
     if name in fetch.PUBLISHED:
         if given is not None:
             raise UsageError(f"--normalise is for folders; {name} has its own mean and deviation")
@@ -168,11 +171,12 @@ def _times(work: Callable[[], None], count: int) -> list[float]:
     return sorted(result)
 
 
-def guarded(prog: str, action: Callable[[], None], errors: tuple[type[Exception], ...] = ()) -> int:
+def guarded(prog: str, action: Callable[[], None], more: tuple[type[Exception], ...] = ()) -> int:
     """Run an action; 0, or 1 after a user's mistake and 130 after Ctrl-C, each with one message and no traceback."""
+    errors: tuple[type[Exception], ...] = (*USER_ERRORS, UsageError, *more)
     try:
         action()
-    except (*USER_ERRORS, UsageError, *errors) as err:
+    except errors as err:
         text = str(err)
         print(text if "error:" in text else f"{prog}: error: {text}", file=sys.stderr)
         return 1
@@ -193,5 +197,7 @@ def guarded(prog: str, action: Callable[[], None], errors: tuple[type[Exception]
 
 def begin(args: argparse.Namespace) -> None:
     """Set the level of logging that the options ask for."""
+    verbose: int = args.verbose
+    quiet: bool = args.quiet
     levels = (logging.WARNING, logging.INFO, logging.DEBUG)
-    setup_logging(logging.WARNING if args.quiet else levels[min(args.verbose, 2)])
+    setup_logging(logging.WARNING if quiet else levels[min(verbose, 2)])

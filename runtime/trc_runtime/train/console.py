@@ -55,7 +55,10 @@ def _row(result: EpochResult) -> tuple[str, ...]:
     )
 
 
-_COLUMNS = ("epoch", "train loss", "train top-1", "val loss", "val top-1", "val top-5", "rate", "skipped", "samples/s", "s")  # fmt: skip
+_COLUMNS = (
+    *("epoch", "train loss", "train top-1", "val loss", "val top-1", "val top-5"),
+    *("rate", "skipped", "samples/s", "s"),
+)
 
 
 class ConsoleListener:
@@ -93,7 +96,9 @@ class ConsoleListener:
     def epoch(self, result: EpochResult, epochs: int) -> None:
         """Write the epoch's line."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=f"epoch {result.epoch + 1}/{epochs}", completed=0)
+            self._progress.update(
+                self._task, description=f"epoch {min(result.epoch + 1, epochs)}/{epochs}", completed=0
+            )
         elif not self._quiet:
             val = f" val_loss {result.val.loss:.4f} top1 {percent(result.val.top1)}" if result.val else ""
             skipped = f" skipped {result.skipped}" if result.skipped else ""
