@@ -112,8 +112,8 @@ class Memory:
         for span in spans:
             if span.offset != end:
                 raise ValueError(
-                    f"range {ref.first.name} to {ref.last.name}: {span.name} begins at {span.offset}, the regions before "
-                    f"it end at {end}"
+                    f"range {ref.first.name} to {ref.last.name}: {span.name} begins at {span.offset}, "
+                    f"the regions before it end at {end}"
                 )
             end = span.offset + span.bytes
         return self.arena[spans[0].offset : end]

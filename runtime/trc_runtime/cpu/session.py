@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,7 +82,7 @@ class CpuSession:
         """
         tensor = self._tensor(name)
         view = self._view(tensor)
-        given = cast(Array, np.asarray(array))
+        given: Array = np.asarray(array)
         if given.shape != view.shape:
             raise ValueError(f"tensor '{name}' has the shape {view.shape}, the given array {given.shape}")
         kind, wanted = given.dtype.kind, "float" if tensor.dtype.is_float else "integer"

@@ -75,13 +75,13 @@ def _backward(node: BoundNode, saved_name: str, apply: Backward) -> Run:
 
 
 def _keep(dy: Array, dx: Array, m: _Mask) -> None:
-    """dx = dy where the flag is not set, else 0."""
+    """Compute dx = dy where the flag is not set, else 0."""
     m.zero_where_set()
     np.bitwise_and(dy.view(m.bits.dtype), m.bits, out=dx.view(m.bits.dtype))
 
 
 def _choose(dy: Array, dx: Array, m: _Mask) -> None:
-    """dx = dy where the flag is set, else the scratch value."""
+    """Compute dx = dy where the flag is set, else the scratch value."""
     m.zero_where_set()
     bits = dy.view(m.bits.dtype)
     np.bitwise_xor(m.value_bits, bits, out=m.value_bits)
@@ -94,7 +94,7 @@ def _choose(dy: Array, dx: Array, m: _Mask) -> None:
 
 @kernel("relu_fwd")
 def relu_fwd(node: BoundNode) -> Run:
-    """y = max(x, 0)."""
+    """Compute y = max(x, 0)."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
         np.maximum(x, 0, out=y)
@@ -104,7 +104,7 @@ def relu_fwd(node: BoundNode) -> Run:
 
 @kernel("relu6_fwd")
 def relu6_fwd(node: BoundNode) -> Run:
-    """y = min(max(x, 0), 6)."""
+    """Compute y = min(max(x, 0), 6)."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
         np.maximum(x, 0, out=t)
@@ -115,7 +115,7 @@ def relu6_fwd(node: BoundNode) -> Run:
 
 @kernel("leaky_relu_fwd")
 def leaky_relu_fwd(node: BoundNode) -> Run:
-    """y = x where x > 0, else slope x."""
+    """Compute y = x where x > 0, else slope x."""
     slope = _slope(node)
     larger = np.maximum if slope <= 1 else np.minimum
 
@@ -128,7 +128,7 @@ def leaky_relu_fwd(node: BoundNode) -> Run:
 
 @kernel("tanh_fwd")
 def tanh_fwd(node: BoundNode) -> Run:
-    """y = tanh x."""
+    """Compute y = tanh x."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
         np.tanh(x, out=y)
@@ -137,7 +137,7 @@ def tanh_fwd(node: BoundNode) -> Run:
 
 
 def _sigmoid(x: Array, t: Array) -> None:
-    """t = 1 / (1 + exp(-x)); exp may overflow to infinity, which gives the right 0."""
+    """Compute t = 1 / (1 + exp(-x)); exp may overflow to infinity, which gives the right 0."""
     np.negative(x, out=t)
     np.exp(t, out=t)
     np.add(t, 1, out=t)
@@ -146,7 +146,7 @@ def _sigmoid(x: Array, t: Array) -> None:
 
 @kernel("sigmoid_fwd")
 def sigmoid_fwd(node: BoundNode) -> Run:
-    """y = 1 / (1 + exp(-x))."""
+    """Compute y = 1 / (1 + exp(-x))."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
         _sigmoid(x, t)
@@ -157,7 +157,7 @@ def sigmoid_fwd(node: BoundNode) -> Run:
 
 @kernel("silu_fwd")
 def silu_fwd(node: BoundNode) -> Run:
-    """y = x sigmoid(x)."""
+    """Compute y = x sigmoid(x)."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
         _sigmoid(x, t)
@@ -168,7 +168,7 @@ def silu_fwd(node: BoundNode) -> Run:
 
 @kernel("hardswish_fwd")
 def hardswish_fwd(node: BoundNode) -> Run:
-    """y = x min(max(x + 3, 0), 6) / 6."""
+    """Compute y = x min(max(x + 3, 0), 6) / 6."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
         np.add(x, 3, out=t)
@@ -182,7 +182,7 @@ def hardswish_fwd(node: BoundNode) -> Run:
 
 @kernel("elu_fwd")
 def elu_fwd(node: BoundNode) -> Run:
-    """y = x where x > 0, else alpha (exp(x) - 1)."""
+    """Compute y = x where x > 0, else alpha (exp(x) - 1)."""
     alpha = _alpha(node)
 
     def apply(x: Array, y: Array, t: Array) -> None:
@@ -200,7 +200,7 @@ def elu_fwd(node: BoundNode) -> Run:
 
 @kernel("relu_bwd")
 def relu_bwd(node: BoundNode) -> Run:
-    """dx = dy where y > 0, else 0."""
+    """Compute dx = dy where y > 0, else 0."""
 
     def apply(dy: Array, y: Array, dx: Array, m: _Mask) -> None:
         np.less_equal(y, 0, out=m.flags)
@@ -211,7 +211,7 @@ def relu_bwd(node: BoundNode) -> Run:
 
 @kernel("relu6_bwd")
 def relu6_bwd(node: BoundNode) -> Run:
-    """dx = dy where 0 < y < 6, else 0."""
+    """Compute dx = dy where 0 < y < 6, else 0."""
 
     def apply(dy: Array, y: Array, dx: Array, m: _Mask) -> None:
         np.less_equal(y, 0, out=m.flags)
@@ -224,7 +224,7 @@ def relu6_bwd(node: BoundNode) -> Run:
 
 @kernel("leaky_relu_bwd")
 def leaky_relu_bwd(node: BoundNode) -> Run:
-    """dx = dy where y > 0, else slope dy."""
+    """Compute dx = dy where y > 0, else slope dy."""
     slope = _slope(node)
 
     def apply(dy: Array, y: Array, dx: Array, m: _Mask) -> None:
@@ -237,7 +237,7 @@ def leaky_relu_bwd(node: BoundNode) -> Run:
 
 @kernel("tanh_bwd")
 def tanh_bwd(node: BoundNode) -> Run:
-    """dx = dy (1 - y^2)."""
+    """Compute dx = dy (1 - y^2)."""
 
     def apply(dy: Array, y: Array, dx: Array, m: _Mask) -> None:
         np.multiply(y, y, out=m.value)
@@ -249,7 +249,7 @@ def tanh_bwd(node: BoundNode) -> Run:
 
 @kernel("sigmoid_bwd")
 def sigmoid_bwd(node: BoundNode) -> Run:
-    """dx = dy y (1 - y)."""
+    """Compute dx = dy y (1 - y)."""
 
     def apply(dy: Array, y: Array, dx: Array, m: _Mask) -> None:
         np.subtract(1, y, out=m.value)
@@ -261,7 +261,7 @@ def sigmoid_bwd(node: BoundNode) -> Run:
 
 @kernel("elu_bwd")
 def elu_bwd(node: BoundNode) -> Run:
-    """dx = dy where y > 0, else dy (y + alpha)."""
+    """Compute dx = dy where y > 0, else dy (y + alpha)."""
     alpha = _alpha(node)
 
     def apply(dy: Array, y: Array, dx: Array, m: _Mask) -> None:
@@ -275,7 +275,7 @@ def elu_bwd(node: BoundNode) -> Run:
 
 @kernel("silu_bwd")
 def silu_bwd(node: BoundNode) -> Run:
-    """dx = dy s (1 + x (1 - s)), s = sigmoid(x)."""
+    """Compute dx = dy s (1 + x (1 - s)), s = sigmoid(x)."""
     other = node.scratch((min(node["dy"].size, block_rows(node.flat("dy"))),))
 
     def apply(dy: Array, x: Array, dx: Array, m: _Mask) -> None:
@@ -292,7 +292,7 @@ def silu_bwd(node: BoundNode) -> Run:
 
 @kernel("hardswish_bwd")
 def hardswish_bwd(node: BoundNode) -> Run:
-    """dx = 0 where x <= -3, dy where x >= 3, else dy (x / 3 + 1/2)."""
+    """Compute dx = 0 where x <= -3, dy where x >= 3, else dy (x / 3 + 1/2)."""
 
     def apply(dy: Array, x: Array, dx: Array, m: _Mask) -> None:
         np.divide(x, 3, out=m.value)

@@ -31,7 +31,7 @@ def h2d_copy(node: BoundNode) -> Run:
 
 @kernel("copy")
 def copy(node: BoundNode) -> Run:
-    """y = x, of one shape and type."""
+    """Compute y = x, of one shape and type."""
     x, y = node["x"], node["y"]
     if x.shape != y.shape or x.dtype != y.dtype:
         raise node.problem(f"copies {x.shape} of {x.dtype} to {y.shape} of {y.dtype}")
@@ -55,7 +55,7 @@ def clear(node: BoundNode) -> Run:
 
 @kernel("add_fwd")
 def add_fwd(node: BoundNode) -> Run:
-    """y = a + b. y may be a or b."""
+    """Compute y = a + b. y may be a or b."""
     a, b, y = node["a"], node["b"], node["y"]
 
     def run() -> None:

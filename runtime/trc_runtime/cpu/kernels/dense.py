@@ -35,7 +35,7 @@ def fc_fwd(node: BoundNode) -> Run:
 
 @kernel("fc_bwd_data")
 def fc_bwd_data(node: BoundNode) -> Run:
-    """dx = dy weight."""
+    """Compute dx = dy weight."""
     dy, weight, dx = node.samples("dy"), node.samples("weight"), node.samples("dx")
 
     def run() -> None:
@@ -46,7 +46,7 @@ def fc_bwd_data(node: BoundNode) -> Run:
 
 @kernel("fc_bwd_weight")
 def fc_bwd_weight(node: BoundNode) -> Run:
-    """dweight = dy^T x."""
+    """Compute dweight = dy^T x."""
     dy, x, dweight = node.samples("dy"), node.samples("x"), node.samples("dweight")
     transposed = dy.T
 
@@ -58,7 +58,7 @@ def fc_bwd_weight(node: BoundNode) -> Run:
 
 @kernel("fc_bwd_bias")
 def fc_bwd_bias(node: BoundNode) -> Run:
-    """dbias = the sum of dy over the samples."""
+    """Compute dbias = the sum of dy over the samples."""
     dy, dbias = node.samples("dy"), node.flat("dbias")
     partial = node.scratch((partial_rows(dy.shape[0]), dy.shape[1]))
 
@@ -70,7 +70,7 @@ def fc_bwd_bias(node: BoundNode) -> Run:
 
 @kernel("flatten_fwd")
 def flatten_fwd(node: BoundNode) -> Run:
-    """y = x in the order of memory (height, width, channel)."""
+    """Compute y = x in the order of memory (height, width, channel)."""
     x, y = node.flat("x"), node.flat("y")
 
     def run() -> None:
@@ -81,7 +81,7 @@ def flatten_fwd(node: BoundNode) -> Run:
 
 @kernel("flatten_bwd")
 def flatten_bwd(node: BoundNode) -> Run:
-    """dx = dy in the order of memory."""
+    """Compute dx = dy in the order of memory."""
     dy, dx = node.flat("dy"), node.flat("dx")
 
     def run() -> None:

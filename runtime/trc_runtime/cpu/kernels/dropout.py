@@ -26,9 +26,9 @@ def _scale(node: BoundNode) -> tuple[float, float]:
 
 @kernel("dropout_fwd")
 def dropout_fwd(node: BoundNode) -> Run:
-    """mask = (random number >= p); y = x mask / (1 - p). y may be x."""
+    """Compute mask = (random number >= p) and y = x mask / (1 - p). y may be x; the mask need not be kept."""
     p, scale = _scale(node)
-    x, y, mask = node["x"], node["y"], node["mask"]
+    x, y, kept = node["x"], node["y"], node.get("mask")
     seed, iteration = node.scalar("seed").view(np.uint32), node.scalar("iteration")
     stream = int(node.number("stream"))
     generator = Philox()
@@ -36,22 +36,27 @@ def dropout_fwd(node: BoundNode) -> Run:
     rows = min(x.shape[0], block_rows(x))
     # the mask's channels are padded, so a sample of it is not always one run of memory
     drawn = node.scratch((rows, elements), np.int8)
-    blocks = [(n, *(a[n : n + rows] for a in (x, y, mask))) for n in range(0, x.shape[0], rows)]
+    blocks = [
+        (n, x[n : n + rows], y[n : n + rows], None if kept is None else kept[n : n + rows])
+        for n in range(0, x.shape[0], rows)
+    ]
 
     def run() -> None:
         key = Stream(int(seed[1]) << 32 | int(seed[0]), stream, int(iteration[0]))
         for first_row, a, b, m in blocks:
-            draws = drawn[: m.shape[0]]
+            draws = drawn[: a.shape[0]]
             generator.at_least(key, p, draws, first_row)
-            np.copyto(m, draws.reshape(m.shape))
-            _apply(a, m, scale, b)
+            mask = draws.reshape(a.shape)
+            if m is not None:
+                np.copyto(m, mask)
+            _apply(a, mask, scale, b)
 
     return run
 
 
 @kernel("dropout_bwd")
 def dropout_bwd(node: BoundNode) -> Run:
-    """dx = dy mask / (1 - p). dx may be dy."""
+    """Compute dx = dy mask / (1 - p). dx may be dy."""
     _, scale = _scale(node)
     dy, mask, dx = node["dy"], node["mask"], node["dx"]
     rows = min(dy.shape[0], block_rows(dy))

@@ -134,7 +134,7 @@ def softmax_ce_infer(node: BoundNode) -> Run:
 
 @kernel("softmax_ce_bwd")
 def softmax_ce_bwd(node: BoundNode) -> Run:
-    """dlogits = (probs - target) scaling / samples; dlogits may be probs."""
+    """Compute dlogits = (probs - target) scaling / samples; dlogits may be probs."""
     probs, dlogits = node.samples("probs"), node.samples("dlogits")
     samples, classes = probs.shape
     labels = _Labels(node, samples, classes)

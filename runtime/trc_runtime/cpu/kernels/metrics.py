@@ -8,7 +8,7 @@ from trc_runtime.cpu.registry import Run, kernel
 
 @kernel("accumulate_metrics")
 def accumulate_metrics(node: BoundNode) -> Run:
-    """accum_loss += loss batch_size, accum_top1 += top1, accum_top5 += top5; nothing when has_nan is set."""
+    """Compute accum_loss += loss batch_size, accum_top1 += top1, accum_top5 += top5; nothing when has_nan is set."""
     loss, top1, top5 = node.flat("loss"), node.flat("top1"), node.flat("top5")
     sums = node.flat("accum_loss"), node.flat("accum_top1"), node.flat("accum_top5")
     batch_size, has_nan = node.scalar("batch_size"), node.scalar("has_nan")

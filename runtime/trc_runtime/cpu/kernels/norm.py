@@ -38,7 +38,7 @@ def bn_fwd(node: BoundNode) -> Run:
     prev_mean, prev_var = node.flat("prev_mean"), node.flat("prev_var")
     next_mean, next_var = node.flat("next_mean"), node.flat("next_var")
     mean, invstd = node.flat("saved_mean"), node.flat("saved_invstd")
-    eps, momentum = node.scalar("eps"), node.scalar("momentum")
+    eps, momentum = node.number("eps"), node.number("momentum")
     rows, channels = x.shape
     moments = _Moments(node, rows, channels)
     var, factor = node.scratch((channels,)), node.scratch((channels,))
@@ -54,20 +54,19 @@ def bn_fwd(node: BoundNode) -> Run:
             np.add.reduce(square, axis=0, out=moments.partial[n])
         np.add.reduce(moments.partial, axis=0, out=var)
 
-        rate = float(momentum[0])
         np.subtract(mean, prev_mean, out=next_mean)
-        np.multiply(next_mean, rate, out=next_mean)
+        np.multiply(next_mean, momentum, out=next_mean)
         np.add(next_mean, prev_mean, out=next_mean)
         if rows > 1:
             np.divide(var, rows - 1, out=next_var)
             np.subtract(next_var, prev_var, out=next_var)
-            np.multiply(next_var, rate, out=next_var)
+            np.multiply(next_var, momentum, out=next_var)
             np.add(next_var, prev_var, out=next_var)
         else:
             np.copyto(next_var, prev_var)
 
         np.divide(var, rows, out=var)
-        np.add(var, float(eps[0]), out=var)
+        np.add(var, eps, out=var)
         np.sqrt(var, out=var)
         np.reciprocal(var, out=invstd)
         np.multiply(invstd, gamma, out=factor)
@@ -124,13 +123,13 @@ def bn_bwd(node: BoundNode) -> Run:
 
 @kernel("bn_fold")
 def bn_fold(node: BoundNode) -> Run:
-    """eq_scale = gamma / sqrt(var + eps), eq_bias = beta - mean eq_scale."""
+    """Compute eq_scale = gamma / sqrt(var + eps), eq_bias = beta - mean eq_scale."""
     gamma, beta, mean, var = (node.flat(n) for n in ("gamma", "beta", "mean", "var"))
     scale, bias = node.flat("eq_scale"), node.flat("eq_bias")
-    eps = node.scalar("eps")
+    eps = node.number("eps")
 
     def run() -> None:
-        np.add(var, float(eps[0]), out=scale)
+        np.add(var, eps, out=scale)
         np.sqrt(scale, out=scale)
         np.divide(gamma, scale, out=scale)
         np.multiply(mean, scale, out=bias)
@@ -141,7 +140,7 @@ def bn_fold(node: BoundNode) -> Run:
 
 @kernel("affine_fwd")
 def affine_fwd(node: BoundNode) -> Run:
-    """y = x scale + bias, a number each channel; y may be x."""
+    """Compute y = x scale + bias, a number each channel; y may be x."""
     x, y = node.matrix("x"), node.matrix("y")
     scale, bias = node.flat("scale"), node.flat("bias")
 

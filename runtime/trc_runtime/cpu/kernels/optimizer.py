@@ -75,7 +75,7 @@ class _Update:
         return g
 
     def apply(self, w: Array, step: Array, t: Array) -> None:
-        """w -= step, and rate weight_decay w with it if the decay is decoupled. Overwrites step and t."""
+        """Compute w -= step, and rate weight_decay w with it if the decay is decoupled. Overwrites step and t."""
         if self.decay == "decoupled" and self.weight_decay:
             np.multiply(w, self.rate * self.weight_decay, out=t)
             np.add(step, t, out=step)
@@ -84,7 +84,7 @@ class _Update:
 
 @kernel("sgd_update")
 def sgd_update(node: BoundNode) -> Run:
-    """w -= lr g'."""
+    """Compute w -= lr g'."""
     update = _Update(node, moments=0)
 
     def run() -> None:
@@ -99,7 +99,7 @@ def sgd_update(node: BoundNode) -> Run:
 
 @kernel("momentum_update")
 def momentum_update(node: BoundNode) -> Run:
-    """m = beta1 m + g'; w -= lr m, or lr (g' + beta1 m) with `nesterov`."""
+    """Compute m = beta1 m + g'; w -= lr m, or lr (g' + beta1 m) with `nesterov`."""
     update = _Update(node, moments=1)
     beta1, nesterov = node.scalar("beta1"), node.flag("nesterov")
 

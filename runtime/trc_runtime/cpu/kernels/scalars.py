@@ -23,7 +23,7 @@ def decimal_of(stored: np.floating) -> float:
 
 @kernel("fetch_rate")
 def fetch_rate(node: BoundNode) -> Run:
-    """lr = lr_table[min(iteration, n - 1)]."""
+    """Compute lr = lr_table[min(iteration, n - 1)]."""
     table, iteration, rate = node.scalar("lr_table"), node.scalar("iteration"), node.flat("lr")
     last = table.size - 1
 
@@ -35,7 +35,7 @@ def fetch_rate(node: BoundNode) -> Run:
 
 @kernel("count_step")
 def count_step(node: BoundNode) -> Run:
-    """iteration += 1, and applied += 1 unless has_nan is set."""
+    """Compute iteration += 1, and applied += 1 unless has_nan is set."""
     iteration, applied = node.flat("iteration"), node.flat("applied")
     has_nan = node.scalar("has_nan")
 
@@ -49,7 +49,7 @@ def count_step(node: BoundNode) -> Run:
 
 @kernel("bias_correction")
 def bias_correction(node: BoundNode) -> Run:
-    """bias_correction_i = 1 / (1 - beta_i ** (applied + 1)), in double precision and rounded once."""
+    """Compute bias_correction_i = 1 / (1 - beta_i ** (applied + 1)), in double precision and rounded once."""
     applied = node.scalar("applied")
     pairs = [(node.scalar(f"beta{i}"), node.flat(f"bias_correction{i}")) for i in (1, 2)]
 
@@ -63,7 +63,7 @@ def bias_correction(node: BoundNode) -> Run:
 
 @kernel("check_nan")
 def check_nan(node: BoundNode) -> Run:
-    """has_nan = 1 if any gradient of the range is NaN or infinite, else 0.
+    """Compute has_nan = 1 if any gradient of the range is NaN or infinite, else 0.
 
     The dot product of the range with itself is finite only if every element is; where it is not (it may have
     overflowed), each element is looked at.
