@@ -1,1 +1,71 @@
-"""trc: a compiler for training neural networks."""
+"""trc: a compiler for training neural networks.
+
+A BluePrint becomes IR, a memory plan and graphs, and runs a whole training step from one plan:
+
+    import trc
+
+    net = trc.BluePrint(trc.seq(trc.fc(128), trc.relu(), trc.fc(10)), name="net", input=(28, 28, 1))
+    exe = trc.compile(net, batch=64, schedule=trc.Constant(base_lr=1e-3))
+    print(exe.step(images, labels).loss)
+"""
+
+from trc.blueprint import (
+    MB_E1_K3,
+    MB_E1_K3_DS,
+    MB_E6_K3,
+    MB_E6_K3_DS,
+    RESNET_1_3_1,
+    RESNET_1_3_1_DS,
+    RESNET_3_3,
+    RESNET_3_3_DS,
+    BluePrint,
+    Layer,
+    add2,
+    avgpool,
+    block,
+    bn,
+    cbr,
+    cbrp,
+    channel_padding,
+    conv,
+    conv_bn_relu,
+    conv_dw,
+    dropout,
+    elu,
+    fc,
+    flatten,
+    gap,
+    gap_fc,
+    group_conv,
+    hardswish,
+    identity,
+    input,
+    leaky_relu,
+    load_blueprint,
+    maxpool,
+    mbconv,
+    parse_blueprint,
+    relu,
+    relu6,
+    repeat,
+    seq,
+    sigmoid,
+    silu,
+    tanh_act,
+)
+from trc.diagnostics import CompileError
+from trc.session import Executable, compile, load, lower
+from trc_runtime.schema.config import (
+    SGD,
+    WSD,
+    Adam,
+    AdamW,
+    Constant,
+    CosineAnnealing,
+    CosineWarmRestarts,
+    CrossEntropy,
+    Exponential,
+    MultiStep,
+    Polynomial,
+    StepDecay,
+)

@@ -1,0 +1,46 @@
+"""Write a benchmark's result with what is needed to repeat it: date, machine, versions, command."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def save(name: str, figures: dict[str, object]) -> Path:
+    """Write `bench/results/<name>.json` and return its path."""
+    packages = {p: _version(p) for p in ("xdsl", "numpy", "torch")}
+    document = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["python", *sys.argv]),
+        "machine": {"cpu": _processor(), "cores": os.cpu_count(), "gpu": None, "python": platform.python_version()},
+        "versions": {p: v for p, v in packages.items() if v},
+        "figures": figures,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,1 @@
+"""From IR to what a runtime takes: the Plan."""

@@ -1,0 +1,1 @@
+"""Other formats that trc reads and writes."""

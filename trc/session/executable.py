@@ -1,0 +1,69 @@
+"""A compiled network that trains, and how it is saved and loaded."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+
+from safetensors import SafetensorError
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.printer import Printer
+
+from trc.diagnostics import CompileError
+from trc_runtime.cpu.session import CpuSession
+from trc_runtime.schema.bundle import MODEL, PLAN, STATE, BundleError, read_bundle, write_bundle
+from trc_runtime.schema.plan import Plan
+from trc_runtime.schema.report import MemoryReport, memory_report
+from trc_runtime.train.runner import Runner
+
+
+class Executable(Runner):
+    """A compiled network on its device: step, run, evaluate, tensors, checkpoints, and what was decided for it."""
+
+    def __init__(
+        self, plan: Plan, session: CpuSession, *, module: ModuleOp | None = None, text: str | None = None
+    ) -> None:
+        super().__init__(plan, session)
+        self._module = module
+        self._text = text
+
+    @cached_property
+    def ir(self) -> str:
+        """The whole IR: network, layout table, graphs, steps and atlas."""
+        if self._text is not None:
+            return self._text
+        stream = StringIO()
+        if self._module is not None:
+            Printer(stream=stream).print_op(self._module)
+        return stream.getvalue() + "\n"
+
+    def memory_report(self) -> MemoryReport:
+        """Where the bytes of the plan go; `print` it, or `.to_json()`."""
+        return memory_report(self.plan)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write a bundle with the plan, the IR and the present state; it runs with `python -m trc_runtime`.
+
+        An older bundle at `path` is replaced, anything else is left alone and is a BundleError.
+        """
+        files = {PLAN: self.plan.to_json().encode(), MODEL: self.ir.encode(), STATE: self.checkpoint_bytes()}
+        return write_bundle(path, files, "cpu")
+
+
+def load(path: str | os.PathLike[str]) -> Executable:
+    """Load a bundle that `Executable.save` or trc-compile wrote, its state included.
+
+    Raises CompileError for a folder that is no bundle, of another version, damaged, or for another target.
+    """
+    try:
+        bundle = read_bundle(path)
+        if bundle.target != "cpu":
+            raise CompileError(f"{path} is compiled for target '{bundle.target}', which this version cannot run")
+        exe = Executable(bundle.plan, CpuSession(bundle.plan), text=bundle.text(MODEL))
+        if bundle.state is not None:
+            exe.load_checkpoint(bundle.state)
+    except (BundleError, SafetensorError) as err:
+        raise CompileError(str(err)) from None
+    return exe

@@ -1,0 +1,222 @@
+"""From what a user says to a complete RunConfig: defaults, checks and messages that name what is missing."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TypedDict
+
+from trc.blueprint import BluePrint
+from trc.diagnostics import CompileError
+from trc_runtime.schema.config import (
+    SGD,
+    WSD,
+    Adam,
+    AdamW,
+    Constant,
+    CosineAnnealing,
+    CosineWarmRestarts,
+    CrossEntropy,
+    Exponential,
+    MultiStep,
+    Optimizer,
+    Polynomial,
+    RunConfig,
+    Schedule,
+    StepDecay,
+)
+from trc_runtime.schema.dtypes import Precision
+
+Resolution = int | tuple[int, int]
+"""A square side, or (height, width)."""
+
+TARGETS = ("cpu", "cuda")
+PLANNERS = ("packed", "regions")
+
+_OPTIMIZERS = (SGD, Adam, AdamW)
+_SCHEDULES = (
+    Constant,
+    CosineAnnealing,
+    Polynomial,
+    StepDecay,
+    MultiStep,
+    Exponential,
+    WSD,
+    CosineWarmRestarts,
+)
+_NEEDS_LENGTH = (CosineAnnealing, Polynomial, WSD)
+
+
+class CompileOptions(TypedDict, total=False):
+    """Keyword arguments of `trc.compile` and `trc.lower`; all may be left out where a default makes sense.
+
+    Sample counts left out mean unknown: full batches only. `num_classes` defaults to the network's output channels,
+    `train_resolution` may be one resolution or (begin, end).
+    """
+
+    input: Sequence[int] | None
+    num_classes: int | None
+    batch: int
+    optimizer: Optimizer | None
+    schedule: Schedule | None
+    loss: CrossEntropy | None
+    epochs: int | None
+    train_samples: int | None
+    val_samples: int | None
+    train_resolution: Resolution | tuple[Resolution, Resolution] | None
+    val_resolution: Resolution | None
+    val_batch: int | None
+    world_size: int
+    precision: str | Precision
+    target: str
+    seed: int
+    fuse: bool
+    planner: str
+    choices: str | None
+
+
+DEFAULTS: CompileOptions = {
+    "input": None,
+    "num_classes": None,
+    "batch": 128,
+    "optimizer": None,
+    "schedule": None,
+    "loss": None,
+    "epochs": None,
+    "train_samples": None,
+    "val_samples": None,
+    "train_resolution": None,
+    "val_resolution": None,
+    "val_batch": None,
+    "world_size": 1,
+    "precision": "fp32",
+    "target": "cpu",
+    "seed": 0,
+    "fuse": True,
+    "planner": "packed",
+    "choices": None,
+}
+
+
+def with_defaults(options: CompileOptions) -> CompileOptions:
+    """The options, completed; CompileError for one that does not exist."""
+    for name in options:
+        if name not in DEFAULTS:
+            close = get_close_matches(name, DEFAULTS, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise _fail(f"trc.compile has no option '{name}'{hint}")
+    return DEFAULTS | options
+
+
+def _fail(message: str) -> CompileError:
+    return CompileError(message)
+
+
+def _positive(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _fail(f"{name} must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _optional_positive(name: str, value: int | None) -> int | None:
+    return None if value is None else _positive(name, value)
+
+
+def _pair(name: str, value: object) -> tuple[int, int]:
+    if isinstance(value, int):
+        side = _positive(name, value)
+        return side, side
+    if isinstance(value, tuple | list):
+        sides = typing.cast(Sequence[object], value)
+        if len(sides) == 2:
+            return _positive(name, sides[0]), _positive(name, sides[1])
+    raise _fail(f"{name} must be a side in pixels or a (height, width) pair, not {value!r}")
+
+
+def resolve_input(blueprint: BluePrint, given: Sequence[int] | None) -> tuple[int, int, int]:
+    """The network's input (height, width, channels), from the call or from the blueprint's `input(...)`."""
+    size = given if given is not None else blueprint.input
+    if size is None:
+        raise _fail(
+            f"the input size of '{blueprint.name}' is unknown: write input(height, width, channels) in the blueprint "
+            "or pass input=(height, width, channels)"
+        )
+    if len(size) != 3:
+        raise _fail(f"input must be (height, width, channels), not {tuple(size)}")
+    h, w, c = (_positive(f"input {what}", v) for what, v in zip(("height", "width", "channels"), size, strict=True))
+    return h, w, c
+
+
+def choose_target(target: str) -> str:
+    """Check the name of a target."""
+    if target not in TARGETS:
+        raise _fail(f"unknown target {target!r}; choose one of {', '.join(TARGETS)}")
+    return target
+
+
+def choose_planner(planner: str) -> str:
+    """Check the name of a planner mode."""
+    if planner not in PLANNERS:
+        raise _fail(f"unknown planner {planner!r}; choose one of {', '.join(PLANNERS)}")
+    return planner
+
+
+def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int) -> RunConfig:
+    """Everything a network is compiled for; CompileError names what is wrong or missing."""
+    o = typing.cast(dict[str, typing.Any], with_defaults(options))
+    h, w, c = resolve_input(blueprint, o["input"])
+    optimizer: object = o["optimizer"] if o["optimizer"] is not None else AdamW(weight_decay=1e-4)
+    schedule: object = o["schedule"] if o["schedule"] is not None else Constant(base_lr=1e-3)
+    loss: object = o["loss"] if o["loss"] is not None else CrossEntropy()
+    if not isinstance(optimizer, _OPTIMIZERS):
+        names = ", ".join(f"trc.{k.__name__}(...)" for k in _OPTIMIZERS)
+        raise _fail(f"optimizer must be one of {names}, not {optimizer!r}")
+    if not isinstance(schedule, _SCHEDULES):
+        names = ", ".join(f"trc.{k.__name__}(...)" for k in _SCHEDULES)
+        raise _fail(f"schedule must be one of {names}, not {schedule!r}")
+    if not isinstance(loss, CrossEntropy):
+        raise _fail(f"loss must be trc.CrossEntropy(...), not {loss!r}")
+    missing = [n for n in ("epochs", "train_samples") if o[n] is None]
+    if missing and isinstance(schedule, _NEEDS_LENGTH):
+        raise _fail(
+            f"{type(schedule).__name__} needs to know how long the training is: pass {' and '.join(missing)}, "
+            "or use trc.Constant(base_lr=...)"
+        )
+    seed: object = o["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise _fail(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
+    try:
+        precision = Precision.from_text(str(o["precision"]))
+    except ValueError as err:
+        raise _fail(str(err)) from None
+    batch = _positive("batch", o["batch"])
+    return RunConfig(
+        optimizer=optimizer,
+        schedule=schedule,
+        loss=loss,
+        input=(h, w, c),
+        num_classes=_positive("num_classes", num_classes),
+        batch=batch,
+        val_batch=batch if o["val_batch"] is None else _positive("val_batch", o["val_batch"]),
+        epochs=_optional_positive("epochs", o["epochs"]),
+        train_samples=_optional_positive("train_samples", o["train_samples"]),
+        val_samples=_optional_positive("val_samples", o["val_samples"]),
+        train_resolution=_train_resolution(o["train_resolution"], (h, w)),
+        val_resolution=(h, w) if o["val_resolution"] is None else _pair("val_resolution", o["val_resolution"]),
+        world_size=_positive("world_size", o["world_size"]),
+        precision=precision,
+        seed=seed,
+    )
+
+
+def _train_resolution(
+    given: Resolution | tuple[Resolution, Resolution] | None, default: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(begin, end); one resolution stands for both, and ((h, w), (h, w)) for a change between epochs."""
+    if given is None:
+        return default, default
+    if isinstance(given, Sequence) and len(given) == 2 and any(isinstance(side, Sequence) for side in given):
+        return _pair("train_resolution (begin)", given[0]), _pair("train_resolution (end)", given[1])
+    one = _pair("train_resolution", given)
+    return one, one

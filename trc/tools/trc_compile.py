@@ -1,0 +1,198 @@
+"""trc-compile: a BluePrint in, IR, reports or a bundle out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.printer import Printer
+
+from trc.codegen.plan_lowering import lower_module
+from trc.diagnostics import CompileError
+from trc.interchange.arch_yaml import to_yaml
+from trc.session.compiling import Lowered, refuse_missing_kernels, run_phases
+from trc.session.options import choose_target, with_defaults
+from trc.tools.options import ToolParser, add_common_options, add_compile_options, compile_options
+from trc_runtime.schema.bundle import MODEL, PLAN, BundleError, write_bundle
+from trc_runtime.schema.codec import Json, to_json
+from trc_runtime.schema.report import memory_report
+
+DIALECTS: Mapping[str, tuple[str, ...]] = {
+    "arch": ("arch.",),
+    "memplan": ("memplan.",),
+    "graph": ("graph.computation", "graph.variant", "graph.step"),
+    "atlas": ("graph.atlas",),
+}
+"""What `--emit` prints of the module, by the beginnings of the operations' names."""
+
+NEEDS: Mapping[str, str] = {
+    "arch": "arch",
+    "yaml": "arch",
+    "memplan": "schedule",
+    "graph": "schedule",
+    "atlas": "atlas",
+    "memory": "atlas",
+}
+"""The phase after which each `--emit` is complete."""
+
+PHASES = ("import", "arch", "kernels", "shapes", "plan", "graph", "schedule", "atlas", "bundle")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = ToolParser("trc-compile", __doc__)
+    parser.add_argument("model", help="a .bp file")
+    parser.add_argument("-o", "--output", metavar="PATH", help="the bundle's folder, or the file for --emit")
+    parser.add_argument("--compile-to", metavar="PHASE", help=f"print the IR after a phase: {', '.join(PHASES)}")
+    parser.add_argument("--dump-phases-to", metavar="DIR", help="write one numbered .mlir file a phase")
+    parser.add_argument("--emit", metavar="WHAT", help=f"print one of {', '.join(NEEDS)}")
+    parser.add_argument("--json", action="store_true", help="with --emit memory or atlas: as JSON")
+    parser.add_argument("--time-phases", action="store_true", help="print what each pass took, to standard error")
+    add_compile_options(parser)
+    add_common_options(parser)
+    return parser
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file as a whole: under a temporary name first, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(fresh).chmod(0o644)
+        Path(fresh).replace(path)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise
+
+
+def module_text(module: ModuleOp) -> str:
+    """The module in its own format."""
+    stream = StringIO()
+    Printer(stream=stream).print_op(module)
+    return stream.getvalue() + "\n"
+
+
+def dialect_text(module: ModuleOp, starts: tuple[str, ...]) -> str:
+    """Those operations of the module whose names begin as given, without the module around them."""
+    lines: list[str] = []
+    for op in module.ops:
+        if op.name.startswith(starts):
+            stream = StringIO()
+            Printer(stream=stream).print_op(op)
+            lines.append(stream.getvalue())
+    return "\n".join(lines) + "\n"
+
+
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse combinations that mean nothing."""
+    if args.emit is not None and args.emit not in NEEDS:
+        raise CompileError(f"--emit {args.emit}: unknown; choose one of {', '.join(NEEDS)}")
+    if args.compile_to is not None and args.compile_to not in PHASES:
+        raise CompileError(f"--compile-to {args.compile_to}: unknown phase; choose one of {', '.join(PHASES)}")
+    if args.json and args.emit not in ("memory", "atlas"):
+        raise CompileError("--json goes with --emit memory or --emit atlas")
+    if args.emit is not None and args.compile_to is not None:
+        raise CompileError("--emit and --compile-to both choose what is printed: give one of them")
+    if args.compile_to == "bundle" and args.output is None:
+        raise CompileError("--compile-to bundle needs -o FOLDER")
+    if args.emit is None and args.compile_to is None and args.output is None and args.dump_phases_to is None:
+        raise CompileError("nothing to do: give -o FOLDER, --emit, --compile-to or --dump-phases-to")
+
+
+def phase_dumper(folder: Path, name: str) -> Callable[[str, ModuleOp], None]:
+    """Writes `<name>.<number>.<phase>.mlir` after each phase."""
+    number = iter(range(1, len(PHASES) + 1))
+
+    def dump(phase: str, module: ModuleOp) -> None:
+        write_text(folder / f"{name}.{next(number)}.{phase}.mlir", module_text(module))
+
+    return dump
+
+
+def emitted(what: str, as_json: bool, lowered: Lowered) -> str:
+    """The text of `--emit`."""
+    if what == "yaml":
+        return to_yaml(lowered.module)
+    if what == "memory" or as_json:
+        plan = lower_module(lowered.module, lowered.config)
+        if what == "memory":
+            report = memory_report(plan)
+            return json.dumps(report.to_json(), indent=2) + "\n" if as_json else f"{report}\n"
+        atlas: dict[str, Json] = {"captures": to_json(plan.captures), "table": to_json(plan.atlas)}
+        return json.dumps(atlas, indent=2) + "\n"
+    return dialect_text(lowered.module, DIALECTS[what])
+
+
+def write_target_bundle(path: str, lowered: Lowered) -> Path:
+    """Lower to a plan and write the bundle for the target; CompileError where the target cannot run it."""
+    plan = lower_module(lowered.module, lowered.config)
+    refuse_missing_kernels(plan)
+    files = {PLAN: plan.to_json().encode(), MODEL: module_text(lowered.module).encode()}
+    try:
+        return write_bundle(path, files, "cpu")
+    except BundleError as err:
+        raise CompileError(str(err)) from None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line says; raises CompileError."""
+    check_arguments(args)
+    options = compile_options(args)
+    wants_bundle = args.compile_to == "bundle" or (
+        args.output is not None and args.emit is None and args.compile_to is None
+    )
+    if wants_bundle and choose_target(str(with_defaults(options).get("target"))) != "cpu":
+        raise CompileError("bundles for target 'cuda' cannot be written yet: this version generates code for the CPU")
+    if wants_bundle or (args.emit is None and args.compile_to is None):
+        to = "atlas"
+    else:
+        to = NEEDS[args.emit] if args.emit else str(args.compile_to)
+    after = phase_dumper(Path(args.dump_phases_to), Path(args.model).stem) if args.dump_phases_to else None
+    lowered = run_phases(args.model, options, to, after)
+    if args.time_phases:
+        for name, seconds in lowered.seconds:
+            print(f"{1e3 * seconds:9.3f} ms  {name}", file=sys.stderr)
+    if wants_bundle:
+        print(f"wrote {write_target_bundle(str(args.output), lowered)}")
+        return
+    if args.emit is None and args.compile_to is None:
+        return
+    text = emitted(args.emit, args.json, lowered) if args.emit else module_text(lowered.module)
+    if args.output is not None:
+        write_text(Path(args.output), text)
+    else:
+        sys.stdout.write(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; 0, or 1 after a message."""
+    args = make_parser().parse_args(argv)
+    try:
+        run(args)
+    except CompileError as err:
+        print(err, file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except OSError as err:
+        print(f"error: {err.filename or args.model}: {err.strerror}", file=sys.stderr)
+        return 1
+    except Exception as err:
+        if args.debug:
+            raise
+        print(f"error: trc failed inside: {type(err).__name__}: {err} (--debug shows where)", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
