@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trc.blueprint import parse_file
+from trc.blueprint import load_blueprint
 from trc.diagnostics import CompileError
 from trc.session import CompileOptions, Executable, compile, load
 from trc_runtime.data.dataset import Dataset
@@ -151,7 +151,7 @@ def _options(args: argparse.Namespace, data: Dataset | None, *, learning: bool) 
         # An evaluation needs no moments: the smallest optimizer.
         "optimizer": SGD(),
     }
-    if args.input is None and data is not None and parse_file(args.model).input is None:
+    if args.input is None and data is not None and load_blueprint(args.model).input is None:
         options["input"] = data.train.shape
     if learning:
         options |= _learning(args)
