@@ -36,7 +36,8 @@ from trc.blueprint.factories import (
     tanh_act,
 )
 from trc.blueprint.importer import import_blueprint, register
-from trc.blueprint.layer import MAX_DEPTH, MAX_LAYERS, BluePrint, Layer, as_blueprint, checked_input
+from trc.blueprint.layer import MAX_DEPTH, MAX_LAYERS, Layer
+from trc.blueprint.network import BluePrint, as_blueprint, checked_input
 from trc.blueprint.parameters import BlockStyle
 from trc.blueprint.text import load_blueprint, parse_blueprint
 

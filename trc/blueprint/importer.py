@@ -9,7 +9,8 @@ from typing import Any, cast
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from trc.blueprint.layer import BluePrint, Layer, as_blueprint, checked_input
+from trc.blueprint.layer import Layer
+from trc.blueprint.network import BluePrint, as_blueprint, checked_input
 from trc.blueprint.parameters import Signature
 from trc.blueprint.signatures import SIGNATURES
 from trc.diagnostics import Location

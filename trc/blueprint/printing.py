@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from trc.blueprint.layer import BluePrint, Layer, Value
+from typing import TYPE_CHECKING
+
+from trc.blueprint.layer import Layer, Value
+
+if TYPE_CHECKING:
+    from trc.blueprint.network import BluePrint
 
 _WIDTH = 96
 

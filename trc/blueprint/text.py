@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, cast
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput
 
-from trc.blueprint.layer import MAX_DEPTH, BluePrint, Layer, is_blueprint_name
+from trc.blueprint.layer import MAX_DEPTH, Layer
 from trc.blueprint.messages import shown_line, syntax_problem
+from trc.blueprint.network import BluePrint, name_problem
 from trc.blueprint.parameters import ArgumentProblem, BlockStyle, Signature, count, nearest
 from trc.blueprint.signatures import SIGNATURES, make
 from trc.diagnostics import CompileError, Diagnostic, Location
@@ -141,14 +142,11 @@ class _Evaluator:
     def define(self, definition: Definition) -> None:
         name, value = definition.name, self.layer(definition.value)
         text = str(name)
-        if text in SIGNATURES or text in BlockStyle.__members__:
-            what = "layer" if text in SIGNATURES else "block style"
-            self.problems.add(name, f"'{text}' is the name of a {what}; choose another name")
+        if (problem := name_problem(text)) is not None:
+            self.problems.add(name, problem)
         elif text in self.defined:
             line = self.places[text].line
             self.problems.add(name, f"'{text}' is defined twice, first in line {line}; choose another name")
-        elif not is_blueprint_name(text):
-            self.problems.add(name, "a name may have at most 200 characters")
         else:
             self.defined[text] = value
             self.places[text] = name
