@@ -134,7 +134,9 @@ def _step(
     columns = step.columns_
     for column in columns:
         used = uses.get(column)
-        if used is not None and used != step.computation_:
+        # A bucket that the variant's own computation lacks (an input transfer, say) may come from the other.
+        own = contents.get(used or "", {})
+        if used is not None and used != step.computation_ and any(graph_id in own for graph_id in step.buckets_):
             variant = Variant(column).symbol
             yield step, f"{name} runs @{step.computation_} in column {column}, but variant @{variant} uses @{used}"
     wanted = sum(1 << column for column in columns)
@@ -180,7 +182,7 @@ def _atlas(table: Table) -> Iterator[Finding]:
             capture = captures[index]
             entry = f"{variant.symbol} {graph_id.name} = {index}"
             used = uses.get(variant.value, capture.computation)
-            if used != capture.computation:
+            if used != capture.computation and graph_id in buckets.get(used, ()):
                 yield atlas, f"{entry} captures @{capture.computation}, but the variant uses @{used}"
             shape = shapes.get(variant, capture.shape)
             if capture.shape not in (SHAPE_INVARIANT, shape):

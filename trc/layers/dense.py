@@ -1,0 +1,98 @@
+"""Fully connected layers and flatten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trc.dialects.arch.base import bool_of, int_of
+from trc.dialects.arch.dense import FcOp, FlattenOp
+from trc.layers.descriptor import (
+    BaseDescriptor,
+    Builder,
+    Layer,
+    Materialised,
+    TensorDesc,
+    Value,
+    constant_shape,
+    features,
+)
+from trc.layers.registry import register
+from trc_runtime.schema.kinds import KINDS, Access, Kind, Operand, reads, writes
+from trc_runtime.schema.plan import Initial
+from trc_runtime.schema.regions import Region
+
+FLATTEN_FWD = KINDS.register(Kind("flatten_fwd", (*reads("x"), *writes("y")), may_alias=(("y", "x"),)))
+FLATTEN_BWD = KINDS.register(Kind("flatten_bwd", (*reads("dy"), *writes("dx")), may_alias=(("dx", "dy"),)))
+FC_FWD = KINDS.register(
+    Kind("fc_fwd", (*reads("x", "weight"), Operand("bias", Access.READ, optional=True), *writes("y")))
+)
+FC_BWD_DATA = KINDS.register(Kind("fc_bwd_data", (*reads("dy", "weight"), *writes("dx"))))
+FC_BWD_WEIGHT = KINDS.register(Kind("fc_bwd_weight", (*reads("dy", "x"), *writes("dweight"))))
+FC_BWD_BIAS = KINDS.register(Kind("fc_bwd_bias", (*reads("dy"), *writes("dbias"))))
+
+
+class FlattenDescriptor(BaseDescriptor):
+    """[N, H, W, C] to [N, 1, 1, HWC], channel padding removed."""
+
+    def forward(self, b: Builder) -> Value:
+        """One copy."""
+        b.emit(FLATTEN_FWD, reads=b.inputs, writes=[b.output])
+        return Materialised(b.output)
+
+    inference = forward
+
+    def backward(self, b: Builder) -> None:
+        """The copy back."""
+        if (dx := b.input_grad(0)) is not None:
+            b.emit(FLATTEN_BWD, reads=[b.output_grad], writes=[dx])
+
+
+class FcDescriptor(BaseDescriptor):
+    """y = x W^T + b; x is read in HWC order where it is a map."""
+
+    has_parameters = True
+
+    def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
+        """Weight [out, 1, 1, in], bias [1, 1, 1, out] if any, and the results."""
+        _, height, width, depth = layer.inputs[0][0]
+        out, fan = int_of(layer.op.properties["out_features"]), height * width * depth
+        # One shape a column, so that a map of another size in some variant shows as an inconsistent weight.
+        weights = tuple((out, 1, 1, h * w * c) for _, h, w, c in layer.inputs[0])
+        yield TensorDesc(
+            "weight", Region.W_FC_WEIGHT, weights, Initial("kaiming_uniform", fan=fan), parameter=True, half=True
+        )
+        if has_bias(layer):
+            yield TensorDesc("bias", Region.W_FC_BIAS, constant_shape((1, 1, 1, out)), parameter=True)
+        yield from features(layer)
+
+    def forward(self, b: Builder) -> Value:
+        """One product, with the bias added."""
+        bias = [b.tensor("bias")] if has_bias(b.layer) else []
+        b.emit(FC_FWD, reads=[*b.inputs, working_weight(b), *bias], writes=[b.output])
+        return Materialised(b.output)
+
+    inference = forward
+
+    def backward(self, b: Builder) -> None:
+        """Weight, bias and data gradients as nodes of their own, so that they can overlap."""
+        dy = b.output_grad
+        b.emit(FC_BWD_WEIGHT, reads=[dy, b.inputs[0]], writes=[b.tensor("weight.grad")])
+        if has_bias(b.layer):
+            b.emit(FC_BWD_BIAS, reads=[dy], writes=[b.tensor("bias.grad")])
+        if (dx := b.input_grad(0)) is not None:
+            b.emit(FC_BWD_DATA, reads=[dy, working_weight(b)], writes=[dx])
+
+
+def has_bias(layer: Layer) -> bool:
+    """Whether a fully connected layer has a bias (the default)."""
+    attribute = layer.op.properties.get("bias")
+    return attribute is None or bool_of(attribute)
+
+
+def working_weight(b: Builder) -> str:
+    """The weight that kernels read: under mixed precision the half copy of the master weight."""
+    return b.tensor("weight.half" if b.layer.precision.is_amp else "weight")
+
+
+register(FlattenOp, FlattenDescriptor())
+register(FcOp, FcDescriptor())

@@ -1,0 +1,83 @@
+"""The tensors that every network has: input buffers, flags, counters, rate and scale, results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trc.dialects.memplan import SpecOp
+from trc.layers.descriptor import (
+    ALL_COLUMNS,
+    INFER_COLUMNS,
+    TRAIN_COLUMNS,
+    ZEROS,
+    Shape,
+    TensorDesc,
+    constant_shape,
+    infer_only,
+)
+from trc.passes.plan.settings import OptimizerSettings
+from trc_runtime.schema.plan import Initial
+from trc_runtime.schema.regions import Region
+
+SCALAR: Shape = (1, 1, 1, 1)
+
+AMP_INITIAL_SCALING = 8192.0
+"""The loss scale that mixed precision starts with (spec/compiler-facts.md section 7.5)."""
+
+
+def baseline(
+    specs: Sequence[SpecOp], image: tuple[Shape, ...], optimizer: OptimizerSettings, rates: int, random: bool
+) -> Iterator[TensorDesc]:
+    """The baseline tensors in order.
+
+    `image` is the input's shape a variant, `rates` the length of the learning rate table, `random` whether a layer
+    draws random numbers.
+    """
+    amp = specs[0].precision_.is_amp
+    labels = tuple((spec.batch_, 1, 1, 1) for spec in specs)
+    for buffer in "AB":
+        yield TensorDesc(f"label_{buffer.lower()}", Region[f"I_{buffer}_LABEL"], labels)
+        yield TensorDesc(f"data_{buffer.lower()}", Region[f"I_{buffer}_DATA"], image)
+    yield TensorDesc("label", Region.T_TEMP_INT32, labels)
+    yield from _integers(specs, random)
+    yield from _floats(optimizer, amp)
+    for name in ("loss", "top1", "top5"):
+        yield _scalar(name, Region.R_RESULT)
+    yield TensorDesc("predicted", Region.R_PREDICTED_LABEL, infer_only(labels))
+    for name in ("accum_loss", "accum_top1", "accum_top5"):
+        yield _scalar(name, Region.R_RESULT_ACCUMULATED)
+    shape = constant_shape((1, 1, 1, rates), TRAIN_COLUMNS)
+    yield TensorDesc("lr_table", Region.S_TABLE, shape, Initial("table"))
+
+
+def _integers(specs: Sequence[SpecOp], random: bool) -> Iterator[TensorDesc]:
+    region = Region.S_SCALAR_INT32
+    yield _scalar("has_nan", region, TRAIN_COLUMNS)
+    yield _scalar("zero_flag", region, INFER_COLUMNS)
+    yield _scalar("iteration", region, TRAIN_COLUMNS)
+    yield _scalar("applied", region, TRAIN_COLUMNS)
+    sizes = {"batch_size": 0, "last_train_batch_size": 1, "val_batch_size": 4, "last_val_batch_size": 5}
+    for name, column in sizes.items():
+        columns = TRAIN_COLUMNS if column in TRAIN_COLUMNS else INFER_COLUMNS
+        yield _scalar(name, region, columns, Initial("constant", float(specs[column].batch_)))
+    if random:
+        # Two words, low and high, of the run's seed, which the session writes.
+        yield TensorDesc("seed", region, constant_shape((1, 1, 1, 2), TRAIN_COLUMNS))
+
+
+def _floats(optimizer: OptimizerSettings, amp: bool) -> Iterator[TensorDesc]:
+    region = Region.S_SCALAR_FP32
+    yield _scalar("lr", region, TRAIN_COLUMNS)
+    scale = AMP_INITIAL_SCALING if amp else 1.0
+    yield _scalar("scaling", region, TRAIN_COLUMNS, Initial("constant", scale))
+    for name, value in optimizer.scalars.items():
+        yield _scalar(name, region, TRAIN_COLUMNS, Initial("constant", value) if value else ZEROS)
+    if optimizer.adam:
+        yield _scalar("bias_correction1", region, TRAIN_COLUMNS)
+        yield _scalar("bias_correction2", region, TRAIN_COLUMNS)
+    if amp:
+        yield _scalar("growth_counter", Region.S_SCALAR_INT32, TRAIN_COLUMNS)
+
+
+def _scalar(name: str, region: Region, columns: Sequence[int] = ALL_COLUMNS, initial: Initial = ZEROS) -> TensorDesc:
+    return TensorDesc(name, region, constant_shape(SCALAR, columns), initial)

@@ -1,0 +1,194 @@
+"""The nodes of the two computations, from the layers' descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trc.layers.joining import ADD_FWD
+from trc.layers.optimizer import (
+    ADAM_UPDATE,
+    BIAS_CORRECTION,
+    COUNT_STEP,
+    FETCH_RATE,
+    MOMENTUM_UPDATE,
+    SGD_UPDATE,
+)
+from trc.layers.system import (
+    ACCUMULATE_METRICS,
+    CAST_RANGE,
+    CHECK_NAN,
+    CLEAR,
+    COMMIT_STATS,
+    COPY,
+    H2D_COPY,
+    MEAN_ALLREDUCE,
+    SCALE_UPDATE,
+)
+from trc.passes.plan.gradients import Gradients, plan_gradients
+from trc.passes.plan.network import INPUT, Network
+from trc.passes.plan.nodes import Bucket, Buckets, LayerBuilder
+from trc.passes.plan.settings import OptimizerSettings
+from trc_runtime.schema.graphs import GraphId
+from trc_runtime.schema.regions import Region, region_range
+
+Range = tuple[Region, Region]
+
+_RESULTS = ("loss", "top1", "top5")
+_SUMS = ("accum_loss", "accum_top1", "accum_top5")
+_WEIGHTS = ("FC_WEIGHT", "DEEP_CONV")
+_BIASES = ("BN_BIAS", "FC_BIAS")
+_GRADIENTS: Range = (Region.G_BN_BIAS, Region.G_DEEP_CONV)
+_METRICS: Range = (Region.R_RESULT_ACCUMULATED, Region.R_RESULT_ACCUMULATED)
+_NEXT: Range = (Region.B_NEXT_MEAN, Region.B_NEXT_VAR)
+_PREV: Range = (Region.B_PREV_MEAN, Region.B_PREV_VAR)
+
+
+class Filled:
+    """Which regions hold tensors: a range node stands only where its range does."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        self._regions = frozenset(regions)
+
+    def __contains__(self, span: Range) -> bool:
+        return not self._regions.isdisjoint(region_range(*span))
+
+
+def build_train(network: Network, settings: OptimizerSettings, filled: Filled, world_size: int) -> Buckets:
+    """Forward, backward and everything a training step does besides."""
+    buckets = Buckets()
+    gradients = plan_gradients(network)
+    for letter in "AB":
+        transfer = buckets[GraphId[f"TRANSFER_{letter}"]]
+        span = Region[f"I_{letter}_LABEL"], Region[f"I_{letter}_DATA"]
+        transfer.emit(H2D_COPY, writes=[span], params={"buffer": letter})
+    values = _forward(network, buckets)
+    _backward(network, gradients, values, buckets)
+    if (span := (Region.G_BN_BIAS, Region.G_DEEP_CONV_FP16)) in filled:
+        buckets[GraphId.ZERO_GRAD].emit(CLEAR, writes=[span])
+    if world_size > 1:
+        _communicate(buckets, filled)
+    if _GRADIENTS in filled:
+        buckets[GraphId.NAN_CHECK_AND_GRAD_SCALING].emit(CHECK_NAN, reads=[_GRADIENTS], writes=["has_nan"])
+    if _NEXT in filled:
+        buckets[GraphId.UPDATE_STATS].emit(COMMIT_STATS, reads=[_NEXT], updates=[_PREV], scalars=["has_nan"])
+    _accumulate(buckets[GraphId.ACCUM_METRICS], "batch_size", "has_nan")
+    _accumulate(buckets[GraphId.ACCUM_METRICS_TRAIN_LAST], "last_train_batch_size", "has_nan")
+    _optimize(buckets[GraphId.OPTIMIZER], settings, filled, network.precision.is_amp)
+    weights = _span("W", _WEIGHTS)
+    if network.precision.is_amp and weights in filled:
+        cast = buckets[GraphId.CAST_MAIN_FP32_TO_FP16]
+        cast.emit(CAST_RANGE, reads=[weights], writes=[_span("A", _WEIGHTS)])
+    buckets[GraphId.CLEAR_METRICS].emit(CLEAR, writes=[_METRICS])
+    fold = buckets[GraphId.UPDATE_BN_INF_PARAMS]
+    for layer, descriptor in zip(network.layers, network.descriptors, strict=True):
+        descriptor.fold(LayerBuilder(fold, layer, (), ""))
+    return buckets
+
+
+def build_infer(network: Network, world_size: int) -> Buckets:
+    """Inference and its metrics."""
+    buckets = Buckets()
+    for letter in "AB":
+        bucket = buckets[GraphId[f"INF_MAIN_{letter}"]]
+        bucket.emit(COPY, reads=[f"label_{letter.lower()}"], writes=["label"])
+        values = {INPUT: f"data_{letter.lower()}"}
+        for n, (layer, descriptor) in enumerate(zip(network.layers, network.descriptors, strict=True)):
+            inputs = [values[s] for s in network.sources[n]]
+            builder = LayerBuilder(bucket, layer, inputs, f"{layer.name}.output.inf")
+            values[n] = descriptor.inference(builder).symbol
+    _accumulate(buckets[GraphId.ACCUM_METRICS], "val_batch_size", "zero_flag")
+    _accumulate(buckets[GraphId.ACCUM_METRICS_VAL_LAST], "last_val_batch_size", "zero_flag")
+    if world_size > 1:
+        buckets[GraphId.VAL_RESULT_COMM].emit(MEAN_ALLREDUCE, updates=[_METRICS])
+    return buckets
+
+
+def _forward(network: Network, buckets: Buckets) -> dict[int, str]:
+    """Training forward; the symbol of each layer's result. The input's is that of its copy, if there is one."""
+    values: dict[int, str] = {}
+    first = 0
+    for letter in "AB":
+        data = f"data_{letter.lower()}"
+        bucket = buckets[GraphId[f"FIRST_LAYER_FWD_{letter}"]]
+        bucket.emit(COPY, reads=[f"label_{letter.lower()}"], writes=["label"])
+        if network.direct:
+            values[0] = _forward_layer(network, 0, [data], bucket)
+            first = 1
+        else:
+            values[INPUT] = f"{network.layers[0].name}.input"
+            bucket.emit(COPY, reads=[data], writes=[values[INPUT]])
+    deep = buckets[GraphId.DEEP_FWD_BWD]
+    for n in range(first, len(network.layers)):
+        values[n] = _forward_layer(network, n, [values[s] for s in network.sources[n]], deep)
+    return values
+
+
+def _forward_layer(network: Network, n: int, inputs: list[str], bucket: Bucket) -> str:
+    layer = network.layers[n]
+    return network.descriptors[n].forward(LayerBuilder(bucket, layer, inputs, f"{layer.name}.output")).symbol
+
+
+def _backward(network: Network, gradients: Gradients, values: dict[int, str], buckets: Buckets) -> None:
+    """Backward in reverse order; before each layer the parts of its result's gradient are added."""
+    deep = buckets[GraphId.DEEP_FWD_BWD]
+    for n in reversed(range(len(network.layers))):
+        layer = network.layers[n]
+        for a, b, total in gradients.sums[n]:
+            deep.emit(ADD_FWD, reads=[a, b], writes=[total], layer=layer.name, location=layer.op.location)
+        if not layer.trained or network.descriptors[n].passes_gradient:
+            continue
+        if n == 0 and network.direct:
+            places = [(buckets[GraphId[f"FIRST_LAYER_BWD_{letter}"]], [f"data_{letter.lower()}"]) for letter in "AB"]
+        else:
+            places = [(deep, [values[s] for s in network.sources[n]])]
+        for bucket, inputs in places:
+            builder = LayerBuilder(bucket, layer, inputs, values[n], gradients.of_output[n], gradients.of_input[n])
+            network.descriptors[n].backward(builder)
+
+
+def _communicate(buckets: Buckets, filled: Filled) -> None:
+    """The mean over the ranks of gradients and results, and of batch norm's statistics."""
+    spans = {
+        GraphId.FIRST_COMM: (Region.G_BN_BIAS, Region.G_FIRST_CONV),
+        GraphId.DEEP_COMM: (Region.G_DEEP_CONV, Region.R_RESULT),
+        GraphId.STATS_COMM: _NEXT,
+    }
+    for graph_id, span in spans.items():
+        if span in filled:
+            buckets[graph_id].emit(MEAN_ALLREDUCE, updates=[span])
+
+
+def _accumulate(bucket: Bucket, batch_size: str, skip: str) -> None:
+    bucket.emit(ACCUMULATE_METRICS, reads=_RESULTS, updates=_SUMS, scalars=[batch_size, skip])
+
+
+def _optimize(bucket: Bucket, settings: OptimizerSettings, filled: Filled, amp: bool) -> None:
+    """Rate, updates of weights and of bias-like parameters, loss scale, counters."""
+    bucket.emit(FETCH_RATE, writes=["lr"], scalars=["lr_table", "iteration"])
+    if settings.adam:
+        bucket.emit(
+            BIAS_CORRECTION,
+            writes=["bias_correction1", "bias_correction2"],
+            scalars=["beta1", "beta2", "applied"],
+        )
+    kind = ADAM_UPDATE if settings.adam else MOMENTUM_UPDATE if settings.momentum else SGD_UPDATE
+    params = {"nesterov": settings.nesterov} if settings.momentum else {}
+    for names, decay in ((_WEIGHTS, settings.decay), (_BIASES, "none")):
+        if _span("W", names) not in filled:
+            continue
+        bucket.emit(
+            kind,
+            reads=[_span("G", names)],
+            updates=[_span(letter, names) for letter in ("W", *(m.upper() for m in settings.moments))],
+            scalars=kind.scalars,
+            params={**params, "decay": decay},
+        )
+    if amp:
+        # After the updates: they divide by the scale that the gradients were made with.
+        bucket.emit(SCALE_UPDATE, updates=["scaling", "growth_counter"], scalars=["has_nan"])
+    bucket.emit(COUNT_STEP, updates=["iteration", "applied"], scalars=["has_nan"])
+
+
+def _span(letter: str, names: tuple[str, str]) -> Range:
+    """The same parameters' range of weights (W), gradients (G), moments (M, V) or half weights (A)."""
+    return Region[f"{letter}_{names[0]}"], Region[f"{letter}_{names[1]}"]

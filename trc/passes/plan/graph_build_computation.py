@@ -1,0 +1,69 @@
+"""Phase 4: the computation graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from trc.diagnostics import CompileError
+from trc.dialects.graph import ComputationOp
+from trc.passes.plan.access import TensorTable
+from trc.passes.plan.common import absent, append, plan_of, tensors_of
+from trc.passes.plan.computation import Filled, build_infer, build_train
+from trc.passes.plan.network import read_network
+from trc.passes.plan.settings import Number, optimizer_from_options
+
+
+@dataclass(frozen=True)
+class GraphBuildComputationPass(ModulePass):
+    """Build the computations `train` and `infer`: nodes in buckets, without shapes.
+
+    The optimizer's options are those of plan-derive-all-shapes; of its numbers only whether they are zero matters
+    here. With `world_size` above 1 the gradients, statistics and results are averaged over the ranks.
+    """
+
+    name = "graph-build-computation"
+
+    optimizer: str = "adamw"
+    momentum: Number = 0.0
+    nesterov: bool = False
+    weight_decay: Number = 0.0
+    decoupled: bool = False
+    world_size: int = 1
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        """Append the computations to the module."""
+        plan_of(op)
+        absent(op, ComputationOp, self.name)
+        if self.world_size < 1:
+            raise CompileError(f"option world-size must be at least 1, not {self.world_size}")
+        settings = optimizer_from_options(
+            self.optimizer, self.momentum, self.nesterov, 0.9, 0.999, 1e-8, self.weight_decay, self.decoupled
+        )
+        network = read_network(op)
+        table = TensorTable(tensors_of(op))
+        train = build_train(network, settings, Filled(table.regions), self.world_size)
+        infer = build_infer(network, self.world_size)
+        location = network.layers[0].op.location
+        computations = [train.finish("train", location), infer.finish("infer", location)]
+        check_touched(table, computations)
+        append(op, *computations)
+
+
+def check_touched(table: TensorTable, computations: list[ComputationOp]) -> None:
+    """Every symbol is in the table, and every tensor of the table is read by a node, or by the host."""
+    read: set[int] = set()
+    for buckets in table.accesses(computations).values():
+        for nodes in buckets.values():
+            for node in nodes:
+                read.update(node.reads)
+    for n, tensor in enumerate(table.tensors):
+        if n not in read and not tensor.region_.name.startswith("R_"):
+            raise CompileError.at(
+                tensor,
+                f"no node reads tensor @{tensor.name_}: run plan-derive-all-shapes with the options of "
+                "graph-build-computation",
+            )

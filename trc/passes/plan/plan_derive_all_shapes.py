@@ -1,0 +1,130 @@
+"""Phase 1: the layout table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import LocationAttr, ModuleOp
+from xdsl.passes import ModulePass
+
+from trc.diagnostics import CompileError, Diagnostic, diagnostic_at
+from trc.dialects.memplan import TensorOp
+from trc.layers.descriptor import (
+    Layer,
+    TensorDesc,
+    train_only,
+)
+from trc.passes.plan.baseline import baseline
+from trc.passes.plan.common import absent, append, specs_of
+from trc.passes.plan.gradients import Gradients, plan_gradients
+from trc.passes.plan.network import Network, read_network
+from trc.passes.plan.settings import Number, OptimizerSettings, optimizer_from_options
+from trc_runtime.schema.graphs import Variant
+from trc_runtime.schema.regions import Region, dtype_of
+
+
+@dataclass(frozen=True)
+class PlanDeriveAllShapesPass(ModulePass):
+    """Write every tensor with its region, element type and six shape columns.
+
+    Each layer's descriptor is asked once; gradients and optimizer state follow from the parameters. `rates` is
+    the length of the learning rate table. A parameter whose shape differs between variants is refused.
+    """
+
+    name = "plan-derive-all-shapes"
+
+    optimizer: str = "adamw"
+    momentum: Number = 0.0
+    nesterov: bool = False
+    beta1: Number = 0.9
+    beta2: Number = 0.999
+    eps: Number = "1e-8"
+    weight_decay: Number = 0.0
+    decoupled: bool = False
+    rates: int = 1
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        """Append the tensors to the module."""
+        absent(op, TensorOp, self.name)
+        settings = optimizer_from_options(
+            self.optimizer,
+            self.momentum,
+            self.nesterov,
+            self.beta1,
+            self.beta2,
+            self.eps,
+            self.weight_decay,
+            self.decoupled,
+        )
+        if self.rates < 1:
+            raise CompileError(f"option rates must be at least 1, not {self.rates}")
+        specs = specs_of(op)
+        network = read_network(op)
+        random = any(d.random for d in network.descriptors)
+        precision = network.precision
+
+        def make(desc: TensorDesc, name: str, layer: str | None, location: LocationAttr) -> TensorOp:
+            dtype = dtype_of(desc.region, precision)
+            return TensorOp(name, desc.region, dtype, desc.shapes, desc.initial, layer, location=location)
+
+        ops = [
+            make(desc, desc.name, None, op.location)
+            for desc in baseline(specs, network.input, settings, self.rates, random)
+        ]
+        problems: list[Diagnostic] = []
+        for layer, descs in layer_tensors(network, settings):
+            for desc in descs:
+                if desc.parameter and (text := _inconsistency(desc)):
+                    problems.append(diagnostic_at(layer.op, text, layer.name))
+                ops.append(make(desc, f"{layer.name}.{desc.name}", layer.name, layer.op.location))
+        if problems:
+            raise CompileError(problems)
+        append(op, *ops)
+
+
+def layer_tensors(network: Network, settings: OptimizerSettings) -> Iterator[tuple[Layer, list[TensorDesc]]]:
+    """The tensors of each layer, in the order in which they lie in their regions."""
+    gradients = plan_gradients(network)
+    if not network.direct:
+        # Several layers read the input: all read one copy of it, whichever buffer it came in.
+        layer = network.layers[0]
+        yield layer, [TensorDesc("input", layer.feature_region, train_only(network.input))]
+    for n, (layer, descriptor) in enumerate(zip(network.layers, network.descriptors, strict=True)):
+        own: list[TensorDesc] = []
+        for desc in descriptor.tensors(layer):
+            own.append(desc)
+            if desc.parameter:
+                own += _followers(desc, settings, network.precision.is_amp)
+        yield layer, own + _feature_gradients(layer, gradients, n)
+
+
+def _followers(desc: TensorDesc, settings: OptimizerSettings, amp: bool) -> Iterator[TensorDesc]:
+    """Half copy, gradient and moments of a parameter; their regions are its own under another letter."""
+    stem = desc.region.name.removeprefix("W_")
+    if desc.half and amp:
+        yield TensorDesc(f"{desc.name}.half", Region[f"A_{stem}"], desc.shapes)
+    trained = tuple(s if v.is_train else None for s, v in zip(desc.shapes, Variant, strict=True))
+    yield TensorDesc(f"{desc.name}.grad", Region[f"G_{stem}"], trained)
+    for moment in settings.moments:
+        yield TensorDesc(f"{desc.name}.{moment}", Region[f"{moment.upper()}_{stem}"], trained)
+
+
+def _feature_gradients(layer: Layer, gradients: Gradients, n: int) -> list[TensorDesc]:
+    region = Region.F_GRAD_SLOT_FP16 if layer.precision.is_amp else Region.F_GRAD_SLOT_FP32
+    shapes = train_only(layer.output)
+    prefix = len(layer.name) + 1
+    return [TensorDesc(name[prefix:], region, shapes) for name in gradients.tensors[n]]
+
+
+def _inconsistency(desc: TensorDesc) -> str | None:
+    """Why a parameter's columns cannot be one tensor."""
+    first = desc.shapes[0]
+    for variant, shape in zip(Variant, desc.shapes, strict=True):
+        if shape != first:
+            return (
+                f"its {desc.name} is {list(first or ())} in {Variant(0).symbol} but {list(shape or ())} in "
+                f"{variant.symbol}: a parameter has one shape, so the resolutions must agree"
+            )
+    return None
