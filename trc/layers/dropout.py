@@ -31,12 +31,6 @@ class DropoutDescriptor(BaseDescriptor):
 
     random = True
 
-    def problems(self, layer: Layer) -> Iterable[str]:
-        """P must leave something over."""
-        p = float_of(layer.op.properties["p"])
-        if not 0 <= p < 1:
-            yield f"dropout's p must be at least 0 and less than 1, not {p}"
-
     def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
         """The result, and the mask where backward will read it."""
         yield features(layer)[0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 
 from xdsl.passes import ModulePass
 
 from trc.diagnostics import CompileError
 from trc.passes.plan.settings import optimizer_options
+from trc.passes.registry import load_pass
 from trc_runtime.schema.config import RunConfig
 
 Option = bool | int | float | str
@@ -179,11 +179,7 @@ def rate_table_length(config: RunConfig) -> int:
 
 def make_pass(name: str, options: Mapping[str, Option]) -> ModulePass:
     """The pass of that name; its options are given by their names on the command line."""
-    group = "arch" if name.startswith("arch-") else "plan"
-    module = import_module(f"trc.passes.{group}.{name.replace('-', '_')}")
-    words = [word.capitalize() for word in name.split("-")]
-    kind: type[ModulePass] = getattr(module, f"{''.join(words)}Pass")
-    return kind(**{option.replace("-", "_"): value for option, value in options.items()})
+    return load_pass(name)(**{option.replace("-", "_"): value for option, value in options.items()})
 
 
 def _arch_steps(amp: bool, fuse: bool, num_classes: int, smoothing: float) -> list[Step]:
