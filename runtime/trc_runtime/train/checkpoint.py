@@ -74,9 +74,10 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
     return next(s for s in tensor.shapes if s is not None)
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 over names, types, shapes and bytes, in the order of the names."""
-    digest = hashlib.sha256()
+def _digest(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> str:
+    """SHA-256 over the description and over names, types, shapes and bytes, in the order of the names."""
+    described = {k: v for k, v in about.items() if k != "sha256"}
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
@@ -85,7 +86,8 @@ def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def _pack(arrays: Arrays, about: dict[str, Any]) -> bytes:
-    about |= {"version": VERSION, "sha256": _digest(arrays)}
+    about["version"] = VERSION
+    about["sha256"] = _digest(arrays, about)
     contiguous = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     return safetensors.numpy.save(contiguous, {"trc": json.dumps(about, sort_keys=True, allow_nan=False)})
 
@@ -155,7 +157,7 @@ def _read(path: Path) -> _File:
         about = cast(dict[str, Any], parsed)
         if about.get("version") != VERSION:
             raise CheckpointError(f"{path}: checkpoint version {about.get('version')}, this trc reads {VERSION}")
-        if about.get("sha256") != _digest(arrays):
+        if about.get("sha256") != _digest(arrays, about):
             raise CheckpointError(f"{path}: damaged: its contents do not have the checksum written in it")
     return _File(arrays, about)
 
@@ -218,7 +220,7 @@ def _check_settings(path: Path, saved: object, plan: Plan) -> None:
 def _brief(value: object) -> str:
     if isinstance(value, dict):
         body = cast(dict[str, object], value)
-        return f"{body.get('type')}({', '.join(f'{k}={_brief(v)}' for k, v in body.items() if k != 'type')})"
+        return f"{body.get('type')}({', '.join(f'{k}={_brief(v)}' for k, v in sorted(body.items()) if k != 'type')})"
     return json.dumps(value)
 
 
