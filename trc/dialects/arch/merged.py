@@ -41,7 +41,7 @@ class MergedOp(UnaryOp):
     ) -> None:
         super().__init__((x,), values, layer)
         if parts is not None:
-            self.parts = ArrayAttr(map(string, parts))
+            self.properties["parts"] = ArrayAttr(map(string, parts))
 
 
 CBR_FIELDS: tuple[Field, ...] = (
