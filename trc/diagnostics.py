@@ -51,8 +51,8 @@ class Diagnostic:
         return text
 
     def with_source(self, text: str) -> Diagnostic:
-        """The same problem with its line taken from the file's text."""
-        if self.location is None:
+        """The same problem with its line taken from the file's text, unless it has one."""
+        if self.location is None or self.source is not None:
             return self
         lines = text.splitlines()
         n = self.location.line
