@@ -249,13 +249,13 @@ def merge_pair(op: AddOp, side: Side, chain: Chain, stem: Stem) -> Sequence[Laye
     """Merge a sum of a shortcut and a stem that begin at the same value."""
     ops, names = [*side.ops, *chain.ops, op], [*side.names, *chain.names, op.layer_name]
     like = chain.ops[0] if side.conv is None else side.ops[0]
+    post = op.result.get_user_of_unique_use()
+    if isinstance(post, ReluOp | Relu6Op) and ACTS[type(post)] is stem.act:
+        match = bottleneck(stem, side) or basic_block(stem, side)
+        if match is not None:
+            return match.replace([*ops, post], side.start, [*names, post.layer_name], like)
     if side.conv is None and (match := inverted_residual(stem, Shortcut.IDENTITY)) is not None:
         return match.replace(ops, side.start, names, like)
-    post = op.result.get_user_of_unique_use()
-    if not isinstance(post, ReluOp | Relu6Op) or ACTS[type(post)] is not stem.act:
-        return ()
-    if (match := bottleneck(stem, side) or basic_block(stem, side)) is not None:
-        return match.replace([*ops, post], side.start, [*names, post.layer_name], like)
     return ()
 
 
