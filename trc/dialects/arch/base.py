@@ -368,9 +368,8 @@ class ArchOp(CheckedOp):
             printer.print_string(f" {{{', '.join(texts)}}}")
 
     @classmethod
-    def parse_fields(cls, parser: Parser) -> dict[str, Attribute]:
-        """Read what `print_fields` writes; the defaults are filled in."""
-        start = parser.pos
+    def parse_fields(cls, parser: Parser, start: int) -> dict[str, Attribute]:
+        """Read what `print_fields` writes; the defaults are filled in. What is missing is reported at `start`."""
         known = {field.name: field for field in cls.FIELDS}
         found: dict[str, Attribute] = {}
 
@@ -398,7 +397,7 @@ class ArchOp(CheckedOp):
             if field.name in found or field.optional:
                 continue
             if field.default is None:
-                parser.raise_error(f"{cls.name} needs {field.name}", start, parser.pos)
+                parser.raise_error(f"{cls.name} needs {field.name}", start, start + 1)
             found[field.name] = field.attribute(field.default)
         return {field.name: found[field.name] for field in cls.FIELDS if field.name in found}
 
@@ -481,12 +480,13 @@ class LayerOp(ArchOp):
     @classmethod
     def parse(cls, parser: Parser) -> LayerOp:
         """Read the layer's own text."""
+        start = parser.pos
         operands: list[SSAValue] = []
         for n in range(len(cls.get_irdl_definition().operands)):
             if n:
                 parser.parse_punctuation(",")
             operands.append(parse_value(parser))
-        properties = cls.parse_fields(parser)
+        properties = cls.parse_fields(parser, start)
         if (layer := parse_layer(parser)) is not None:
             properties["layer"] = string(layer)
         if parser.parse_optional_keyword("parts"):

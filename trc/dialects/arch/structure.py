@@ -8,6 +8,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import I64, IntegerAttr, SymbolNameConstraint, TensorType
 from xdsl.ir import Attribute, Region, SSAValue
 from xdsl.irdl import (
+    IRDLOperation,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -43,21 +44,14 @@ from trc.dialects.attributes import (
 )
 
 
-class EndOp(CheckedOp):
-    """Ends a body with one value. Its text has no type: the value's definition says it."""
+class EndOp(IRDLOperation):
+    """Ends a body with one value. Its text has no type: the value's definition says it, and is checked there."""
 
     value = operand_def(TensorType)
     traits = traits_def(IsTerminator())
 
     def __init__(self, value: SSAValue) -> None:
         super().__init__(operands=[value])
-
-    def problems(self) -> Iterator[str]:
-        """A value that is none of a layer."""
-        try:
-            shape_of(self.value)
-        except VerifyException as err:
-            yield str(err)
 
     def print(self, printer: Printer) -> None:
         """Write the value."""
@@ -207,8 +201,9 @@ class ContainerOp(ArchOp):
     @classmethod
     def parse(cls, parser: Parser) -> ContainerOp:
         """Read the value, parameters and bodies; the bodies take the value's type."""
+        start = parser.pos
         x = parse_value(parser)
-        properties = cls.parse_fields(parser)
+        properties = cls.parse_fields(parser, start)
         if (name := parse_layer(parser)) is not None:
             properties["layer"] = string(name)
         attributes = parser.parse_optional_attr_dict_with_keyword()
