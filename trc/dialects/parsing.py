@@ -6,6 +6,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
+from typing import Literal, overload
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -85,6 +86,24 @@ class PlacedParser(Parser):
             line, column = self.place(position)
             op.location = FileLineColLoc(self._file, IntAttr(line), IntAttr(column))
         return op
+
+    @overload
+    def parse_optional_argument(self, expect_type: Literal[True] = True) -> Parser.Argument | None: ...
+
+    @overload
+    def parse_optional_argument(self, expect_type: Literal[False]) -> Parser.UnresolvedArgument | None: ...
+
+    @overload
+    def parse_optional_argument(
+        self, expect_type: bool = True
+    ) -> Parser.UnresolvedArgument | Parser.Argument | None: ...
+
+    def parse_optional_argument(self, expect_type: bool = True) -> Parser.UnresolvedArgument | Parser.Argument | None:
+        """Read `%name : type` with the `loc(...)` that the printer writes after it when places are asked for."""
+        argument = super().parse_optional_argument(expect_type)
+        if isinstance(argument, Parser.Argument):
+            argument.location = self.parse_optional_location()
+        return argument
 
     def _parse_dense_literal_type(self) -> RankedStructure[IntegerType | IndexType | AnyFloat | ComplexType]:
         start = self.here

@@ -133,12 +133,7 @@ class Driver:
 
     def text(self, module: ModuleOp) -> str:
         """The text of a module."""
-        from xdsl.printer import Printer
-
-        out = StringIO()
-        options = self.options
-        Printer(out, options.print_op_generic, print_debuginfo=options.print_debuginfo).print_op(module)
-        return out.getvalue() + "\n"
+        return ir_text(module, self.options.print_op_generic, self.options.print_debuginfo)
 
     def process(self, text: str, filename: str) -> str:
         """One part of the input from text to text; Failure if that does not work."""
@@ -173,7 +168,9 @@ class Driver:
             self.timed("(verify)", lambda: verify(module))
         except CompileError as err:
             if self.options.debug:
-                print(f"// -----// invalid IR after {step} //----- //\n{module}", file=sys.stderr)
+                print(
+                    f"// -----// invalid IR after {step} //----- //\n{ir_text(module, True)}", end="", file=sys.stderr
+                )
             notes = (f"note: the IR is not valid after pass {step.name}", self._reproducer(text, filename, n, err))
             raise Failure(_with_source(err, text), "\n".join(filter(None, notes))) from None
 
@@ -196,7 +193,7 @@ class Driver:
             module = self.read(text, filename)
             for step in self.passes[:n]:
                 step.apply(self.context, module)
-            ir = f"{module}\n"
+            ir = ir_text(module)
         except Exception as again:
             return f"note: no reproducer, because the passes before it do not run a second time: {again}"
         failed = self.passes[n]
@@ -216,6 +213,15 @@ class Driver:
 
 def _with_source(err: CompileError, text: str) -> list[Diagnostic]:
     return [problem if problem.source else problem.with_source(text) for problem in err.problems]
+
+
+def ir_text(module: ModuleOp, generic: bool = False, places: bool = False) -> str:
+    """The text of a module."""
+    from xdsl.printer import Printer
+
+    out = StringIO()
+    Printer(out, generic, print_debuginfo=places).print_op(module)
+    return out.getvalue() + "\n"
 
 
 def parts(text: str, split: bool) -> list[str]:

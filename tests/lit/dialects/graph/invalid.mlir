@@ -210,6 +210,7 @@ graph.computation @infer {
 }
 // expected-error@+1 {{step @a runs @train in column 4, but variant @val_base uses @infer}}
 graph.step @a of @train columns [0, 4] buckets [ACCUM_METRICS] after []
+// expected-error@+6 {{train_base ZERO_GRAD = 2 captures @trian, but the variant uses @train}}
 // expected-error@+5 {{capture 1 (train OPTIMIZER): computation @train has no bucket OPTIMIZER}}
 // expected-error@+4 {{capture 2 (trian ZERO_GRAD): symbol @trian is not defined; did you mean train?}}
 // expected-error@+3 {{train_last ACCUM_METRICS = 0 is captured at [4, 2, 2, 1], but the variant has [2, 2, 2, 1]}}
@@ -220,7 +221,7 @@ graph.atlas captures [
   @train OPTIMIZER [0, 0, 0, 0] column 0,
   @trian ZERO_GRAD [0, 0, 0, 0] column 1
 ] table {
-  train_base [ACCUM_METRICS = 0, OPTIMIZER = 1],
+  train_base [ACCUM_METRICS = 0, OPTIMIZER = 1, ZERO_GRAD = 2],
   train_last [ACCUM_METRICS = 0],
   val_base [ACCUM_METRICS = 0]
 }
@@ -253,3 +254,13 @@ graph.computation @train {
 
 // expected-error@+1 {{the atlas is a table of 6 by 33, not of 2 numbers}}
 "graph.atlas"() <{computations = [], captures = array<i32>, table = array<i32: 1, 2>}> : () -> ()
+
+// -----
+
+// expected-error@+1 {{a capture is 7 numbers; 3 are no multiple of that}}
+"graph.atlas"() <{computations = [], captures = array<i32: 1, 2, 3>, table = array<i32: -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1>}> : () -> ()
+
+// -----
+
+// expected-error@+1 {{capture 0 refers to computation 0 and graph id 40, which do not exist}}
+"graph.atlas"() <{computations = [], captures = array<i32: 0, 40, 0, 0, 0, 0, 0>, table = array<i32: -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1>}> : () -> ()

@@ -46,7 +46,7 @@ memplan.tensor @x W_FC_BIAS f32 [-, [3, 0, 1, 1], -, -, -, -]
 
 // -----
 
-// expected-error@+2 {{layer 'fc1': memplan.tensor: tensor @x: the slot of 300 bytes is too small; column train_last needs 2048}}
+// expected-error@+2 {{layer 'fc1': memplan.tensor: tensor @x: the slot of 300 bytes is too small; column train_last needs 1024}}
 // expected-error@+1 {{tensor @x: the slot of 300 bytes is no multiple of 256}}
 memplan.tensor @x F_FEATURE_FP32 f32 [[1, 1, 1, 1], [2, 1, 1, 99], -, -, -, -] layer "fc1" slot 300
 
