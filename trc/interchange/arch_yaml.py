@@ -108,6 +108,7 @@ def from_yaml(text: str) -> ModuleOp:
         raise CompileError(f"version is {root.get('version')!r}, this trc reads {VERSION!r}")
     name = _text(root.get("model"), "model")
     block = Block(arg_types=[tensor_of(_shape(root.get("input"), "input"))])
+    block.args[0].name_hint = INPUT
     values: dict[str, SSAValue] = {INPUT: block.args[0]}
     for number, item in enumerate(_list(root.get("layers"), "layers"), 1):
         op = _layer(item, f"layer {number}", values)

@@ -31,6 +31,12 @@ from trc_runtime.schema.plan import Initial, Shape
 COLUMNS = len(Variant)
 """How many shape columns the layout table has: one a variant."""
 
+PURPOSES = {
+    "train": frozenset(v.value for v in Variant if v.is_train),
+    "val": frozenset(v.value for v in Variant if not v.is_train),
+}
+"""The columns of training and those of validation."""
+
 RANK = 4
 """Every shape is N, H, W, C."""
 
@@ -204,10 +210,15 @@ def read_columns(array: DenseArrayBase[IntegerType]) -> Columns:
 
 
 def columns_text(shapes: Columns) -> str:
-    """`[1024, 1, 1, 784]`, or `[[200, 1, 1, 10], ..., -]` with one entry a column."""
-    first = shapes[0]
-    if first is not None and all(shape == first for shape in shapes):
-        return str(list(first))
+    """`[1024, 1, 1, 784]`, the same `in train` or `in val`, or `[[200, 1, 1, 10], ..., -]` with one entry a column."""
+    present = {shape for shape in shapes if shape is not None}
+    if len(present) == 1:
+        text = str(list(next(iter(present))))
+        if None not in shapes:
+            return text
+        for word, columns in PURPOSES.items():
+            if all((shape is not None) == (n in columns) for n, shape in enumerate(shapes)):
+                return f"{text} in {word}"
     return f"[{', '.join('-' if shape is None else str(list(shape)) for shape in shapes)}]"
 
 
@@ -216,7 +227,9 @@ def parse_columns(parser: AttrParser) -> Columns:
     start = parser.pos
     entries = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_entry(parser))
     if len(entries) == RANK and all(isinstance(entry, int) for entry in entries):
-        return (tuple(entry for entry in entries if isinstance(entry, int)),) * COLUMNS
+        shape = tuple(entry for entry in entries if isinstance(entry, int))
+        columns = _parse_purpose(parser)
+        return tuple(shape if n in columns else None for n in range(COLUMNS))
     shapes = [entry for entry in entries if not isinstance(entry, int)]
     if len(shapes) != COLUMNS or len(entries) != COLUMNS:
         message = (
@@ -224,6 +237,18 @@ def parse_columns(parser: AttrParser) -> Columns:
         )
         return parser.raise_error(message, start, parser.pos)
     return tuple(shapes)
+
+
+def _parse_purpose(parser: AttrParser) -> frozenset[int]:
+    """` in train`, ` in val`, or nothing for all columns."""
+    if parser.parse_optional_keyword("in") is None:
+        return frozenset(range(COLUMNS))
+    start = parser.pos
+    word = parser.parse_identifier(context_msg=" (train or val)")
+    columns = PURPOSES.get(word)
+    if columns is None:
+        return parser.raise_error(f"expected train or val, not {word}", start, start + len(word))
+    return columns
 
 
 def _parse_entry(parser: AttrParser) -> int | Shape | None:
