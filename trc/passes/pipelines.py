@@ -64,7 +64,7 @@ _PLAN_DEFAULTS: dict[str, Option] = {
     "nesterov": False,
     "beta1": 0.9,
     "beta2": 0.999,
-    "eps": "1e-8",
+    "eps": 1e-8,
     "weight-decay": 0.0,
     "decoupled": False,
     "rates": 1,

@@ -71,3 +71,17 @@ def to_float(option: str, value: float | int | str) -> float:
         return float(value)
     except ValueError:
         raise CompileError(f"option {option} must be a number, not '{value}'") from None
+
+
+def read_numbers(step: object, *fields: str) -> None:
+    """Turn options of a pass that arrived as words (`1e-8`) into numbers, so that equal passes compare equal.
+
+    A word that is no number stays, for `to_float` to refuse when the pass runs.
+    """
+    for field in fields:
+        value: object = getattr(step, field)
+        if isinstance(value, str):
+            try:
+                object.__setattr__(step, field, float(value))
+            except ValueError:
+                continue

@@ -11,7 +11,7 @@ from xdsl.passes import ModulePass
 from trc.diagnostics import CompileError
 from trc.dialects.graph import ComputationOp
 from trc.passes.plan.access import TensorTable
-from trc.passes.plan.common import absent, append, plan_of, tensors_of
+from trc.passes.plan.common import absent, append, plan_of, read_numbers, tensors_of
 from trc.passes.plan.computation import Filled, build_infer, build_train
 from trc.passes.plan.network import read_network
 from trc.passes.plan.settings import Number, optimizer_from_options
@@ -33,6 +33,10 @@ class GraphBuildComputationPass(ModulePass):
     weight_decay: Number = 0.0
     decoupled: bool = False
     world_size: int = 1
+
+    def __post_init__(self) -> None:
+        """Read numbers that arrived as words."""
+        read_numbers(self, "momentum", "weight_decay")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Append the computations to the module."""

@@ -17,7 +17,7 @@ from trc.layers.descriptor import (
     train_only,
 )
 from trc.passes.plan.baseline import baseline
-from trc.passes.plan.common import absent, append, specs_of
+from trc.passes.plan.common import absent, append, read_numbers, specs_of
 from trc.passes.plan.gradients import Gradients, plan_gradients
 from trc.passes.plan.network import Network, read_network
 from trc.passes.plan.settings import Number, OptimizerSettings, optimizer_from_options
@@ -40,10 +40,14 @@ class PlanDeriveAllShapesPass(ModulePass):
     nesterov: bool = False
     beta1: Number = 0.9
     beta2: Number = 0.999
-    eps: Number = "1e-8"
+    eps: Number = 1e-8
     weight_decay: Number = 0.0
     decoupled: bool = False
     rates: int = 1
+
+    def __post_init__(self) -> None:
+        """Read numbers that arrived as words."""
+        read_numbers(self, "momentum", "beta1", "beta2", "eps", "weight_decay")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Append the tensors to the module."""

@@ -63,9 +63,7 @@ class World:
 
     @cached_property
     def all_nodes(self) -> list[Touch]:
-        return [
-            self.touch(n) for c in self.computations.values() for b in c.buckets_.values() for n in b.nodes_
-        ]
+        return [self.touch(n) for c in self.computations.values() for b in c.buckets_.values() for n in b.nodes_]
 
 
 def ancestors(step: StepOp) -> list[set[int]]:

@@ -57,9 +57,7 @@ class Net:
         return result
 
     def finish(self, value: SSAValue, classes: int, label_smoothing: float = 0.1, name: str = "net") -> ModuleOp:
-        loss = self.add(
-            SoftmaxCeOp, value, layer="softmax_ce", num_classes=classes, label_smoothing=label_smoothing
-        )
+        loss = self.add(SoftmaxCeOp, value, layer="softmax_ce", num_classes=classes, label_smoothing=label_smoothing)
         self.block.add_op(OutputOp(loss))
         return ModuleOp([ModelOp(name, Region(self.block))])
 

@@ -55,7 +55,13 @@ NEW = {
 
 def spans(mode: str) -> tuple[dict[str, tuple[int, int]], int]:
     module = planned(
-        article_mlp(), batch=200, precision="amp-fp16", optimizer="adamw", mode=mode, train_samples=60000, val_samples=10000
+        article_mlp(),
+        batch=200,
+        precision="amp-fp16",
+        optimizer="adamw",
+        mode=mode,
+        train_samples=60000,
+        val_samples=10000,
     )
     ops = list(module.body.block.ops)
     (plan,) = [o for o in ops if isinstance(o, PlanOp)]
