@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from struct import pack, unpack
-from typing import cast
+from typing import ClassVar, cast
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -194,6 +194,9 @@ def range_attr(first: Region, last: Region) -> RangeAttr:
 
 class CheckedOp(IRDLOperation):
     """An operation whose verifier can name every problem, not only the first."""
+
+    STAYS_READABLE: ClassVar[bool] = False
+    """Whether its accessors work even when `problems` finds some, so that checks across operations may look at it."""
 
     def problems(self) -> Iterator[str]:
         """What is wrong with this operation alone, constraints aside. Symbols are checked by the module's check."""

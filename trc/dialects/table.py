@@ -24,6 +24,7 @@ class Table:
         operations may use accessors freely.
         """
         self.module = module
+        self.unsound = unsound
         self.symbols: dict[str, Operation] = {}
         """The first operation of each name."""
         self.repeated: list[tuple[str, Operation]] = []

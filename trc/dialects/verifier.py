@@ -33,10 +33,11 @@ def problems(module: ModuleOp) -> list[Diagnostic]:
             if value not in defined:
                 name = f" %{value.name_hint}" if value.name_hint else ""
                 found.append((op, f"{op.name}: operand {n}{name} is used before its definition"))
-        own = list(_own_problems(op))
-        if own:
+        broken = list(_definition_problems(op))
+        own = broken or list(_own_problems(op))
+        if own and (broken or not (isinstance(op, CheckedOp) and op.STAYS_READABLE)):
             unsound.add(op)
-            found.extend((op, message) for message in own)
+        found.extend((op, message) for message in (*_terminator_problems(op), *own))
         for region in op.regions:
             for block in region.blocks:
                 defined.update(block.args)
@@ -59,24 +60,33 @@ def verify(module: ModuleOp) -> None:
         raise CompileError(found)
 
 
-def _own_problems(op: Operation) -> Iterator[str]:
-    """What is wrong with one operation, without a look at others."""
-    yield from _terminator_problems(op)
+def _definition_problems(op: Operation) -> Iterator[str]:
+    """Whether properties, operands and regions are those of the operation's definition; its accessors need that."""
+    if isinstance(op, ModuleOp):
+        # Its trait checks symbols, with one message and no place for all; `_across` does that better.
+        if len(op.regions) != 1 or len(op.regions[0].blocks) != 1:
+            yield "builtin.module: a module has one region with one block"
+        return
     try:
-        if isinstance(op, ModuleOp):
-            # Its trait checks symbols, with one message and no place for all; `_across` does that better.
-            if len(op.regions) != 1 or len(op.regions[0].blocks) != 1:
-                yield "builtin.module: a module has one region with one block"
-        elif isinstance(op, CheckedOp):
+        if isinstance(op, CheckedOp):
             type(op).get_irdl_definition().verify(op)
-            for message in op.problems():
-                yield f"{op.name}: {message}"
         else:
             op.verify_()
     except VerifyException as err:
         yield f"{op.name}: {_first_line(err)}"
     except Exception as err:
         # A property of a class that the definition cannot even compare: still a message, never a traceback.
+        yield f"{op.name}: cannot be verified: {type(err).__name__}: {_first_line(err)}"
+
+
+def _own_problems(op: Operation) -> Iterator[str]:
+    """What is wrong with one operation of the right form, without a look at others."""
+    if not isinstance(op, CheckedOp):
+        return
+    try:
+        for message in op.problems():
+            yield f"{op.name}: {message}"
+    except Exception as err:
         yield f"{op.name}: cannot be verified: {type(err).__name__}: {_first_line(err)}"
 
 

@@ -73,7 +73,7 @@ class BucketOp(CheckedOp):
     @property
     def nodes_(self) -> list[NodeOp]:
         """The nodes, in order."""
-        return [op for op in self.regions[0].block.ops if isinstance(op, NodeOp)]
+        return [op for block in self.regions[0].blocks for op in block.ops if isinstance(op, NodeOp)]
 
     def problems(self) -> Iterator[str]:
         """Nothing but nodes inside."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from trc.dialects.attributes import hint
 from trc.dialects.graph.atlas import AtlasOp
+from trc.dialects.graph.bucket import BucketOp
 from trc.dialects.graph.computation import ComputationOp
 from trc.dialects.graph.node import NodeOp
 from trc.dialects.graph.step import StepOp
@@ -29,8 +30,14 @@ def graph_findings(table: Table) -> Iterator[Finding]:
 
 def _nodes(table: Table) -> Iterator[NodeOp]:
     for computation in table.all(ComputationOp):
-        for bucket in computation.buckets_.values():
-            yield from bucket.nodes_
+        for bucket in _buckets(table, computation).values():
+            yield from (node for node in bucket.nodes_ if node not in table.unsound)
+
+
+def _buckets(table: Table, computation: ComputationOp) -> dict[GraphId, BucketOp]:
+    """The sound buckets of a computation."""
+    ops = computation.body.block.ops
+    return {op.id_: op for op in ops if isinstance(op, BucketOp) and op not in table.unsound}
 
 
 def tensor_names(node: NodeOp) -> Iterator[str]:
@@ -107,10 +114,12 @@ def _steps(table: Table) -> Iterator[Finding]:
     contents: dict[str, dict[GraphId, tuple[int, dict[str, NodeOp]]]] = {}
     for computation in table.all(ComputationOp):
         buckets = contents.setdefault(computation.name_, {})
-        for graph_id, bucket in computation.buckets_.items():
+        for graph_id, bucket in _buckets(table, computation).items():
             touched: dict[str, NodeOp] = {}
             nodes = bucket.nodes_
             for node in nodes:
+                if node in table.unsound:
+                    continue
                 for name in tensor_names(node):
                     touched.setdefault(name, node)
             buckets[graph_id] = (len(nodes), touched)
@@ -164,7 +173,7 @@ def _atlas(table: Table) -> Iterator[Finding]:
         return
     atlas = atlases[0]
     uses = _uses(table)
-    buckets = {op.name_: set(op.buckets_) for op in table.all(ComputationOp)}
+    buckets = {op.name_: set(_buckets(table, op)) for op in table.all(ComputationOp)}
     shapes: dict[Variant, ShapeId] = {
         op.variant_: ShapeId(op.batch_, op.height_, op.width_, op.channels_) for op in table.all(SpecOp)
     }

@@ -75,6 +75,7 @@ NodeT = TypeVar("NodeT", bound="NodeOp")
 class NodeOp(CheckedOp):
     """What `graph.compute` and `graph.range` share: a kind, operands by access, scalars, parameters."""
 
+    STAYS_READABLE: ClassVar[bool] = True
     ON_RANGE: ClassVar[bool]
     """Whether the kinds of this operation work on ranges of regions."""
 
