@@ -15,15 +15,20 @@ from trc_runtime.data.dataset import Dataset
 from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.config import SGD, CrossEntropy
 from trc_runtime.train import choices, cli
+from trc_runtime.train.checkpoint import label_smoothing
 from trc_runtime.train.choices import ChoiceError
 from trc_runtime.train.cli import Parser, UsageError
 
 PROG = "trc-run"
+
+# The defaults are the recipe of the articles' MNIST example, with a rate and a warm-up for few epochs.
 _EPOCHS = 5
 _BATCH = 200
 _OPTIMIZER = "adamw"
 _WEIGHT_DECAY = 1e-4
 _SCHEDULE = "cosine"
+_SMOOTHING = 0.1
+
 _COMPILING = (
     "batch",
     "val_batch",
@@ -69,6 +74,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", type=_input_size, metavar="H,W,C", help="input size (default: the model's)")
     parser.add_argument("--precision", metavar="P", help="fp32 (default), tf32, amp-fp16, amp-bf16, fp64")
     parser.add_argument("--target", metavar="T", help="cpu (default)")
+    parser.add_argument(
+        "--label-smoothing",
+        type=_number,
+        metavar="X",
+        help=f"of the loss, from 0 to below 1 (default {_SMOOTHING:g}; eval: as the checkpoint)",
+    )
 
 
 def _add_learning(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +96,9 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule", metavar="S", help=f"{', '.join(choices.SCHEDULES)} (default {_SCHEDULE}); {pairs}"
     )
-    parser.add_argument("--warmup", type=_number, metavar="EPOCHS", help="rise to the base rate for so long")
-    parser.add_argument("--label-smoothing", type=_number, metavar="X", help="from 0 (default) to below 1")
+    parser.add_argument(
+        "--warmup", type=_number, metavar="EPOCHS", help="rise to the base rate for so long (default 1 of 3 or more)"
+    )
 
 
 def _parser() -> Parser:
@@ -108,24 +120,35 @@ def _parser() -> Parser:
     return parser
 
 
-def _learning(args: argparse.Namespace) -> CompileOptions:
-    """Optimizer, schedule and loss of the options; ChoiceError for what does not fit."""
+def _learning(args: argparse.Namespace, epochs: int) -> CompileOptions:
+    """Optimizer and schedule of the options; ChoiceError for what does not fit."""
     text: str = args.optimizer or _OPTIMIZER
-    name = text.partition(":")[0]
+    name = text.partition(":")[0].strip()
     decay: dict[str, Any] = {}
     if args.weight_decay is not None:
         decay["weight_decay"] = args.weight_decay
     elif args.optimizer is None:
         decay["weight_decay"] = _WEIGHT_DECAY
     optimizer = choices.optimizer(text, **decay)
-    given = {k: v for k in ("base_lr", "warmup") if (v := getattr(args, k)) is not None}
-    base = given.pop("base_lr", choices.BASE_RATES[name])
-    schedule = choices.schedule(args.schedule or _SCHEDULE, base, **given)
+    base: float = choices.BASE_RATES[name] if args.base_lr is None else args.base_lr
+    text = args.schedule or _SCHEDULE
+    given: dict[str, Any] = {"base_lr": base} if args.base_lr is not None else {}
+    if args.warmup is not None:
+        given["warmup"] = args.warmup
+    elif "warmup" not in text:
+        given["warmup"] = 1 if epochs >= 3 else 0
+    return {"optimizer": optimizer, "schedule": choices.schedule(text, base, **given)}
+
+
+def _loss(args: argparse.Namespace) -> CrossEntropy:
+    """The loss; an evaluation takes the smoothing that its checkpoint was trained with."""
+    smoothing: float | None = args.label_smoothing
+    if smoothing is None and args.action == "eval":
+        smoothing = label_smoothing(args.checkpoint)
     try:
-        loss = CrossEntropy(args.label_smoothing or 0.0)
+        return CrossEntropy(_SMOOTHING if smoothing is None else smoothing)
     except ValueError as err:
         raise ChoiceError(str(err)) from None
-    return {"optimizer": optimizer, "schedule": schedule, "loss": loss}
 
 
 def _is_bundle(args: argparse.Namespace) -> bool:
@@ -150,13 +173,15 @@ def _options(args: argparse.Namespace, data: Dataset | None, *, learning: bool) 
         "input": args.input,
         # An evaluation needs no moments: the smallest optimizer.
         "optimizer": SGD(),
+        "loss": _loss(args),
     }
     if args.input is None and data is not None and load_blueprint(args.model).input is None:
         options["input"] = data.train.shape
     if learning:
-        options |= _learning(args)
+        epochs: int = getattr(args, "epochs", None) or _EPOCHS
+        options |= _learning(args, epochs)
         options["seed"] = args.seed or 0
-        options["epochs"] = getattr(args, "epochs", None) or _EPOCHS
+        options["epochs"] = epochs
         options["train_samples"] = len(data.train) if data else TRAIN_SAMPLES
     return options
 

@@ -224,6 +224,14 @@ def _brief(value: object) -> str:
     return json.dumps(value)
 
 
+def label_smoothing(path: Path) -> float | None:
+    """The label smoothing that a checkpoint was trained with; None where the file does not say."""
+    config: object = _read(path).about.get("config")
+    loss = cast(dict[str, Any], config).get("loss") if isinstance(config, dict) else None
+    value = cast(dict[str, Any], loss).get("label_smoothing") if isinstance(loss, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
 def load_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
     """Take parameters and running statistics from a checkpoint or a file that holds just those.
 

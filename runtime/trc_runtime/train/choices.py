@@ -40,7 +40,7 @@ OPTIMIZERS: Mapping[str, tuple[type[Any], Values]] = {
 }
 """Name of an optimizer to its class and the values that the name implies."""
 
-BASE_RATES = {"sgd": 0.1, "momentum": 0.05, "nesterov": 0.05, "adam": 1e-3, "adamw": 1e-3}
+BASE_RATES = {"sgd": 0.1, "momentum": 0.05, "nesterov": 0.05, "adam": 3e-3, "adamw": 3e-3}
 """The base rate where none is given, by the optimizer's name."""
 
 SCHEDULES: Mapping[str, type[Any]] = {
@@ -111,8 +111,8 @@ def optimizer(text: str, **given: Any) -> Optimizer:
     return _make(kind, name, rest, implied, given)
 
 
-def schedule(text: str, base_lr: float, **given: Any) -> Schedule:
-    """The schedule that the text names; `base_lr` holds unless the text gives another. ChoiceError as above."""
+def schedule(text: str, rate: float, /, **given: Any) -> Schedule:
+    """The schedule that the text names; `rate` is the base rate unless another is given. ChoiceError as above."""
     name, _, rest = text.partition(":")
     kind = SCHEDULES[_choose("schedule", name.strip(), SCHEDULES)]
-    return _make(kind, name, rest, {"base_lr": base_lr}, given)
+    return _make(kind, name, rest, {"base_lr": rate}, given)

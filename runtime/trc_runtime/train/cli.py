@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 from trc_runtime.data import fetch
 from trc_runtime.data.dataset import CIFAR, FASHION, IMAGENET, MNIST, Dataset, Normalisation, load_folder
@@ -43,12 +44,16 @@ def positive(text: str) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors end the program with code 1, as every user's mistake does."""
+    """A parser whose errors end the program with code 1, as every user's mistake does; options are not shortened."""
 
-    def error(self, message: str) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
         """Print usage and message, and exit."""
         self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: error: {message}\n")
+        print(f"{self.prog}: error: {message}", file=sys.stderr)
+        sys.exit(1)
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
