@@ -4,7 +4,7 @@ The target is (1 - s) on the label plus s / classes everywhere. With z the logit
 L = log sum exp z, a sample's loss is L - (1 - s) z[label] - s / classes * sum z; the loss is the batch's mean.
 
 A sample counts as top-k if fewer than k classes beat its label. A class beats it with a greater logit, or with an
-equal one and a lower index; NaN always beats, so that a row of NaN is never right.
+equal one and a lower index. A row with a NaN is never right.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 from trc_runtime.cpu.session import CpuSession
 from trc_runtime.rng import stream_id
 from trc_runtime.schema.config import AdamW, Constant, CrossEntropy, RunConfig
-from trc_runtime.schema.dtypes import DType, Precision
+from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.graphs import GRAPH_STREAM, GraphId, ShapeId
 from trc_runtime.schema.kinds import Access
 from trc_runtime.schema.plan import (

@@ -64,7 +64,9 @@ def test_edges_and_large_values(name):
     within(back, dx, 4e-6)
 
 
-@pytest.mark.parametrize(("name", "at", "want"), [("relu", 0, 0), ("relu6", 0, 0), ("relu6", 6, 0), ("hardswish", -3, 0)])
+@pytest.mark.parametrize(
+    ("name", "at", "want"), [("relu", 0, 0), ("relu6", 0, 0), ("relu6", 6, 0), ("hardswish", -3, 0)]
+)
 def test_derivative_at_a_jump(name, at, want):
     x = np.full((1, 1, 1, 3), at, np.float32)
     saved = "x" if name == "hardswish" else "y"
