@@ -186,7 +186,7 @@ def guarded(prog: str, action: Callable[[], None], more: tuple[type[Exception], 
         print(text if "error:" in text else f"{prog}: error: {text}", file=sys.stderr)
         return 1
     except MemoryError as err:
-        print(f"{prog}: error: {err or 'out of memory'}", file=sys.stderr)
+        print(f"{prog}: error: {str(err) or 'out of memory'}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
@@ -195,7 +195,8 @@ def guarded(prog: str, action: Callable[[], None], more: tuple[type[Exception], 
         sys.stderr.close()  # the reader of our output is gone: nothing to tell
         return 1
     except OSError as err:
-        print(f"{prog}: error: {err.filename or ''}: {err.strerror or err}", file=sys.stderr)
+        where = f"{err.filename}: " if err.filename else ""
+        print(f"{prog}: error: {where}{err.strerror or err}", file=sys.stderr)
         return 1
     return 0
 
