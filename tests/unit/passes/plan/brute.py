@@ -104,7 +104,10 @@ def overlaps(world: World, step: StepOp) -> Iterator[str]:
 
 
 def _share(a: TensorOp, b: TensorOp) -> bool:
-    assert a.offset_ is not None and b.offset_ is not None and a.slot_ is not None and b.slot_ is not None
+    assert a.offset_ is not None
+    assert b.offset_ is not None
+    assert a.slot_ is not None
+    assert b.slot_ is not None
     return a.offset_ < b.offset_ + b.slot_ and b.offset_ < a.offset_ + a.slot_
 
 

@@ -69,7 +69,8 @@ def spans_hold_their_tensors(world: World) -> None:
     assert cursor == plan.total_
     for t in world.tensors.values():
         home = spans["POOL" if t.region_.transient and plan.mode_ == "packed" else t.region_.name]
-        assert t.offset_ is not None and t.slot_ is not None
+        assert t.offset_ is not None
+        assert t.slot_ is not None
         assert home.offset_ <= t.offset_ <= t.offset_ + t.slot_ <= home.offset_ + home.bytes_
 
 
