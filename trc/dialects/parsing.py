@@ -28,6 +28,7 @@ from xdsl.utils.lexer import Input
 from xdsl.utils.mlir_lexer import MLIRLexer
 
 from trc.diagnostics import CompileError, Diagnostic, Location
+from trc.dialects.attributes import hint
 from trc.dialects.context import make_context
 
 MAX_NESTING = 60
@@ -65,6 +66,7 @@ class PlacedParser(Parser):
         self.blocks = {}
         self.forward_block_references = defaultdict(list)
         self.forward_ssa_references = {}
+        self._operation = 0
         self._file = StringAttr(name)
         self._starts = [0, *(m.end() for m in re.finditer("\n", text))]
 
@@ -80,12 +82,21 @@ class PlacedParser(Parser):
 
     def parse_operation(self) -> Operation:
         """Read an operation; one without a written `loc(...)` gets its own place."""
-        position = self.here
+        position = self._operation = self.here
         op = super().parse_operation()
         if op.location == UNKNOWN_LOC:
             line, column = self.place(position)
             op.location = FileLineColLoc(self._file, IntAttr(line), IntAttr(column))
         return op
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        op_type = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)
+        if op_type is None:
+            # The name has been read already; the base class would point behind it.
+            start = max(self.lexer.input.content.find(name, self._operation), 0)
+            known = [op.name for op in self.ctx.loaded_ops]
+            self.raise_error(f"unknown operation {name}{hint(name, known)}", start, start + len(name))
+        return op_type
 
     @overload
     def parse_optional_argument(self, expect_type: Literal[True] = True) -> Parser.Argument | None: ...

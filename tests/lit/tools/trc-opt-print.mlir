@@ -5,7 +5,7 @@
 // RUN: trc-opt %s -p arch-expand-tree,arch-rename-bn --print-after=arch-rename-bn 2>&1 >/dev/null | filecheck %s --check-prefix=ONE
 // RUN: trc-opt %s --print-debuginfo | filecheck %s --check-prefix=PLACES
 // RUN: trc-opt %s --print-debuginfo | trc-opt --print-debuginfo | filecheck %s --check-prefix=PLACES
-// RUN: trc-opt %s --print-op-generic | filecheck %s --check-prefix=GENERIC-TEXT
+// RUN: trc-opt %s --print-op-generic | filecheck %s --check-prefix=WITHOUT-FORMAT
 // RUN: trc-opt %s -p arch-expand-tree -o %t.mlir
 // RUN: filecheck %s --check-prefix=LAST < %t.mlir
 // RUN: trc-opt %s -p arch-expand-tree --time-passes 2>&1 >/dev/null | filecheck %s --check-prefix=TIMES
@@ -25,8 +25,8 @@
 
 // PLACES:      arch.relu %input{{.*}}loc("{{.*}}trc-opt-print.mlir":35:3)
 
-// GENERIC-TEXT: "builtin.module"() ({
-// GENERIC-TEXT: "arch.relu"
+// WITHOUT-FORMAT: "builtin.module"() ({
+// WITHOUT-FORMAT: "arch.relu"
 
 // TIMES:       (read)
 // TIMES:       arch-expand-tree

@@ -12,6 +12,7 @@ from xdsl.printer import Printer
 from xdsl.traits import NoTerminator, SymbolOpInterface
 
 from trc.dialects.attributes import CheckedOp, parse_extra_attributes, print_extra_attributes, string
+from trc.dialects.graph.attributes import GraphIdAttr
 from trc.dialects.graph.bucket import BucketOp, parse_body
 from trc_runtime.schema.graphs import GraphId
 
@@ -51,10 +52,13 @@ class ComputationOp(CheckedOp):
         for op in self.body.block.ops:
             if not isinstance(op, BucketOp):
                 yield f"computation @{self.sym_name.data} holds graph.bucket only, not {op.name}"
-            elif op.id.data in seen:
-                yield f"computation @{self.sym_name.data} has the bucket {op.id.data.name} twice"
-            else:
-                seen.add(op.id.data)
+                continue
+            # A bucket without a proper id has its own message.
+            attribute = op.properties.get("id")
+            if isinstance(attribute, GraphIdAttr):
+                if attribute.data in seen:
+                    yield f"computation @{self.sym_name.data} has the bucket {attribute.data.name} twice"
+                seen.add(attribute.data)
 
     def print(self, printer: Printer) -> None:
         """Write the text shown above."""
