@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import IRDLOperation
+from xdsl.irdl import IRDLOperation, OptPropertyDef, VerificationContext
 from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
@@ -69,7 +69,7 @@ def _definition_problems(op: Operation) -> Iterator[str]:
         return
     try:
         if isinstance(op, CheckedOp):
-            type(op).get_irdl_definition().verify(op)
+            _verify_definition(op)
         else:
             op.verify_()
     except VerifyException as err:
@@ -77,6 +77,26 @@ def _definition_problems(op: Operation) -> Iterator[str]:
     except Exception as err:
         # A property of a class that the definition cannot even compare: still a message, never a traceback.
         yield f"{op.name}: cannot be verified: {type(err).__name__}: {_first_line(err)}"
+
+
+def _verify_definition(op: CheckedOp) -> None:
+    """VerifyException where an operation is not what its definition says."""
+    definition = type(op).get_irdl_definition()
+    if op.operands or op.results or op.regions or definition.operands or definition.results or definition.regions:
+        definition.verify(op)
+        return
+    # Tensors and nodes are properties and nothing else. xDSL would look for operands, results, regions and successors
+    # first, which is half of its time. Their one trait asks for a symbol, and so does the property's rule.
+    context = VerificationContext()
+    for name, rule in definition.properties.items():
+        value = op.properties.get(name)
+        if value is not None:
+            rule.constr.verify(value, context)
+        elif not isinstance(rule, OptPropertyDef):
+            raise VerifyException(f"property '{name}' expected in operation '{op.name}'")
+    for name in op.properties:
+        if name not in definition.properties:
+            raise VerifyException(f"property '{name}' is not defined by the operation '{op.name}'")
 
 
 def _own_problems(op: Operation) -> Iterator[str]:
@@ -110,7 +130,9 @@ def _across(table: Table) -> Iterator[Finding]:
     for name, op in table.repeated:
         first = diagnostic_at(table.symbols[name], "").location
         where = f" at {first}" if first else ""
-        yield op, f"{op.name}: symbol @{name} is already defined{where} as {table.symbols[name].name}"
+        taken = table.symbols[name].name
+        advice = "; give the network another name" if "arch.model" in (taken, op.name) else ""
+        yield op, f"{op.name}: symbol @{name} is already defined{where} as {taken}{advice}"
     # Imported when needed: a module of layers alone starts without them.
     from trc.dialects.graph.checks import graph_findings
     from trc.dialects.memplan.checks import memplan_findings
