@@ -72,7 +72,10 @@ def test_repeated_symbol_names_the_first():
 
 def test_network_named_as_a_tensor():
     (found,) = messages(
-        "arch.model @lr(%x: tensor<?x1x1x4xf32>) {\n  arch.output %x\n}\nmemplan.tensor @lr S_SCALAR_FP32 f32 [1, 1, 1, 1]"
+        """arch.model @lr(%x: tensor<?x1x1x4xf32>) {
+             arch.output %x
+           }
+           memplan.tensor @lr S_SCALAR_FP32 f32 [1, 1, 1, 1]"""
     )
     assert found.endswith("symbol @lr is already defined at x.mlir:1:1 as arch.model; give the network another name")
 
