@@ -16,9 +16,9 @@ from results_file import save
 
 import trc
 from trc.models import mlp
-from trc.session import lower_to_plan
+from trc.session import CompileOptions, lower_to_plan
 
-OPTIONS = {
+OPTIONS: CompileOptions = {
     "batch": 200,
     "optimizer": trc.AdamW(weight_decay=1e-4),
     "schedule": trc.CosineAnnealing(base_lr=1e-3, warmup=1),

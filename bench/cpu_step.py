@@ -1,3 +1,4 @@
+# pyright: basic
 """A training step of the MLP on the CPU: trc's NumPy target against PyTorch, as a ratio.
 
     python bench/cpu_step.py [--threads 2] [--steps 15]
@@ -12,6 +13,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 
 def parse() -> argparse.Namespace:
@@ -55,7 +57,7 @@ def torch_step(images: np.ndarray, labels: np.ndarray, fused: bool) -> Callable[
     torch.manual_seed(0)
     sizes = (784, 1024, 512, 256, 10)
     layers: list[torch.nn.Module] = [torch.nn.Flatten()]
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
     net = torch.nn.Sequential(*layers[:-1])
     loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)

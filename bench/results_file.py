@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,7 +31,7 @@ def _processor() -> str:
     return platform.processor()
 
 
-def save(name: str, figures: dict[str, object]) -> Path:
+def save(name: str, figures: Mapping[str, object]) -> Path:
     """Write `bench/results/<name>.json` and return its path."""
     packages = {p: _version(p) for p in ("xdsl", "numpy", "torch")}
     document = {

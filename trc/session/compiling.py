@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -54,7 +54,7 @@ def blueprint_of(model: Model) -> BluePrint:
         return model
     if isinstance(model, Layer):
         return BluePrint(model)
-    if isinstance(model, str | os.PathLike):
+    if isinstance(cast(object, model), str | os.PathLike):
         return load_blueprint(Path(model))
     raise CompileError(f"a model is a trc.BluePrint, a layer or the path of a .bp file, not {model!r}")
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+
+from tests.unit.runtime.schema.plans import KINDS, WEIGHTS, R, W, node, tensor, tiny_plan
 from trc_runtime.schema.check import check_plan
 from trc_runtime.schema.plan import Operand, Plan, RangeRef, Span
 from trc_runtime.schema.regions import Region
-
-from tests.unit.runtime.schema.plans import KINDS, WEIGHTS, R, W, node, tensor, tiny_plan
 
 GOOD = tiny_plan()
 TO_MASK = Operand("r", W, RangeRef(Region.W_FC_BIAS, Region.S_MASK))

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 import pytest
+
 from trc_runtime.schema.codec import CodecError, from_json, to_json
 from trc_runtime.schema.config import SGD, Adam, AdamW, CosineAnnealing, MultiStep
 

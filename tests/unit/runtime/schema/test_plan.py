@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+
+from tests.unit.runtime.schema.plans import tiny_plan
 from trc_runtime.schema.bundle import MANIFEST, PLAN, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.codec import CodecError
 from trc_runtime.schema.plan import Plan
 from trc_runtime.schema.report import memory_report
-
-from tests.unit.runtime.schema.plans import tiny_plan
 
 
 def bundle(folder: Path) -> Path:

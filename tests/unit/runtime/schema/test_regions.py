@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trc_runtime.schema.dtypes import DType, Precision
 from trc_runtime.schema.graphs import (
     GRAPH_STREAM,
