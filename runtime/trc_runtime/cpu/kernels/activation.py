@@ -3,13 +3,14 @@
 y may be x, and dx may be dy or the other array that backward reads: each block is computed in scratch and written
 by one last operation. Backward of all but silu and hardswish reads the result y instead of the input.
 
-Where a gradient is chosen by a condition it is chosen bit by bit (an AND with a mask of ones or zeros), which is
-four times as fast as NumPy's masked copy and, unlike a product with 0 or 1, lets no NaN through.
+Where a gradient is chosen by a condition it is chosen bit by bit: its bits, as an integer, times 1 or 0. That is four
+times as fast as NumPy's masked copy and, unlike a product of floating-point numbers, lets no NaN through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -38,7 +39,7 @@ Backward = Callable[[Array, Array, Array, "_Mask"], None]
 
 
 class _Mask:
-    """Scratch of a block: a floating-point array, flags, and integers of the same width as masks."""
+    """Scratch of a block: a floating-point array, flags, and integers of the same width."""
 
     def __init__(self, value: Array, flags: Array, other: Array, bits: Array) -> None:
         self.value = value
@@ -49,10 +50,6 @@ class _Mask:
 
     def head(self, size: int) -> _Mask:
         return _Mask(self.value[:size], self.flags[:size], self.other[:size], self.bits[:size])
-
-    def zero_where_set(self) -> None:
-        """Turn the flags into masks: all bits 0 where the flag is set, all bits 1 elsewhere."""
-        np.subtract(self.flags.view(np.int8), 1, out=self.bits, dtype=self.bits.dtype)
 
 
 def _backward(node: BoundNode, saved_name: str, apply: Backward) -> Run:
@@ -74,19 +71,31 @@ def _backward(node: BoundNode, saved_name: str, apply: Backward) -> Run:
     return run
 
 
-def _keep(dy: Array, dx: Array, m: _Mask) -> None:
-    """Compute dx = dy where the flag is not set, else 0."""
-    m.zero_where_set()
-    np.bitwise_and(dy.view(m.bits.dtype), m.bits, out=dx.view(m.bits.dtype))
+def _drop(dy: Array, dx: Array, m: _Mask) -> None:
+    """Write dx: 0 where the flag is set, else dy."""
+    np.logical_not(m.flags, out=m.flags)
+    np.copyto(m.bits, m.flags)
+    np.multiply(dy.view(m.bits.dtype), m.bits, out=dx.view(m.bits.dtype))
 
 
 def _choose(dy: Array, dx: Array, m: _Mask) -> None:
-    """Compute dx = dy where the flag is set, else the scratch value."""
-    m.zero_where_set()
+    """Write dx: dy where the flag is set, else the scratch value."""
     bits = dy.view(m.bits.dtype)
     np.bitwise_xor(m.value_bits, bits, out=m.value_bits)
-    np.bitwise_and(m.value_bits, m.bits, out=m.value_bits)
+    _drop(m.value, m.value, m)
     np.bitwise_xor(m.value_bits, bits, out=dx.view(m.bits.dtype))
+
+
+@cache
+def _constant(value: float, dtype: np.dtype[np.generic], size: int) -> Array:
+    """A block of one number. NumPy's maximum of two arrays takes a third of its time with an array and a number."""
+    array: Array = np.full(size, value, dtype)
+    array.flags.writeable = False
+    return array
+
+
+def _filled(value: float, like: Array) -> Array:
+    return _constant(value, like.dtype, block_rows(like))[: like.size]
 
 
 # ---------------------------------------------------------------- forward
@@ -97,7 +106,7 @@ def relu_fwd(node: BoundNode) -> Run:
     """Compute y = max(x, 0)."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
-        np.maximum(x, 0, out=y)
+        np.maximum(x, _filled(0, x), out=y)
 
     return _forward(node, apply)
 
@@ -107,8 +116,8 @@ def relu6_fwd(node: BoundNode) -> Run:
     """Compute y = min(max(x, 0), 6)."""
 
     def apply(x: Array, y: Array, t: Array) -> None:
-        np.maximum(x, 0, out=t)
-        np.minimum(t, 6, out=y)
+        np.maximum(x, _filled(0, x), out=t)
+        np.minimum(t, _filled(6, x), out=y)
 
     return _forward(node, apply)
 
@@ -172,8 +181,8 @@ def hardswish_fwd(node: BoundNode) -> Run:
 
     def apply(x: Array, y: Array, t: Array) -> None:
         np.add(x, 3, out=t)
-        np.maximum(t, 0, out=t)
-        np.minimum(t, 6, out=t)
+        np.maximum(t, _filled(0, x), out=t)
+        np.minimum(t, _filled(6, x), out=t)
         np.multiply(t, x, out=t)
         np.divide(t, 6, out=y)
 
@@ -186,10 +195,10 @@ def elu_fwd(node: BoundNode) -> Run:
     alpha = _alpha(node)
 
     def apply(x: Array, y: Array, t: Array) -> None:
-        np.minimum(x, 0, out=t)
+        np.minimum(x, _filled(0, x), out=t)
         np.expm1(t, out=t)
         np.multiply(t, alpha, out=t)
-        np.maximum(x, 0, out=y)
+        np.maximum(x, _filled(0, x), out=y)
         np.add(y, t, out=y)
 
     return _forward(node, apply)
@@ -204,7 +213,7 @@ def relu_bwd(node: BoundNode) -> Run:
 
     def apply(dy: Array, y: Array, dx: Array, m: _Mask) -> None:
         np.less_equal(y, 0, out=m.flags)
-        _keep(dy, dx, m)
+        _drop(dy, dx, m)
 
     return _backward(node, "y", apply)
 
@@ -217,7 +226,7 @@ def relu6_bwd(node: BoundNode) -> Run:
         np.less_equal(y, 0, out=m.flags)
         np.greater_equal(y, 6, out=m.other)
         np.logical_or(m.flags, m.other, out=m.flags)
-        _keep(dy, dx, m)
+        _drop(dy, dx, m)
 
     return _backward(node, "y", apply)
 
@@ -299,7 +308,7 @@ def hardswish_bwd(node: BoundNode) -> Run:
         np.add(m.value, 0.5, out=m.value)
         np.multiply(m.value, dy, out=m.value)
         np.less_equal(x, -3, out=m.flags)
-        _keep(m.value, m.value, m)
+        _drop(m.value, m.value, m)
         np.greater_equal(x, 3, out=m.flags)
         _choose(dy, dx, m)
 

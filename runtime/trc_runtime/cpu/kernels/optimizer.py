@@ -1,4 +1,4 @@
-"""Optimizers as updates of whole ranges of regions, in blocks that stay in a core's cache.
+"""Optimizers as updates of whole ranges of regions, block by block.
 
 All update the weights w in place from the gradients g (already summed over the batch's mean):
 
@@ -29,8 +29,9 @@ from trc_runtime.cpu.kernels.scalars import decimal_of
 from trc_runtime.cpu.registry import Run, kernel
 from trc_runtime.schema.kinds import Access
 
-BLOCK = 1 << 15
-"""Elements of a block: six arrays of float32 are 768 KiB."""
+BLOCK = 1 << 16
+"""Elements of a block: 256 KiB of float32. An operation touches three of them, which stay in a second-level cache;
+smaller ones lose to the cost of a call (and, with threads, to the interpreter's lock)."""
 
 DECAYS = ("none", "l2", "decoupled")
 
