@@ -21,6 +21,7 @@ from trc.dialects.arch import (
     CbrpOp,
     ContainerOp,
     GapFcOp,
+    IdentityOp,
     InvertedResidualOp,
     LayerOp,
     MergedOp,
@@ -216,9 +217,11 @@ class Expansion:
             parts: list[str] = []
 
             def note(kind: type[LayerOp], inputs: tuple[None, ...], values: Mapping[str, Number]) -> None:
-                """Number a layer that stays inside."""
+                """Number a layer that stays inside; an identity does nothing, so it is no part."""
+                if kind is IdentityOp and op.parts is not None:
+                    return
                 name = self.part_name(kind, inside, op, known)
-                if kind.name != "arch.identity":
+                if kind is not IdentityOp:
                     parts.append(name)
 
             spell_out(op, note, None)
@@ -227,6 +230,9 @@ class Expansion:
 
         def build(kind: type[LayerOp], inputs: tuple[SSAValue, ...], values: Mapping[str, Number]) -> SSAValue:
             """Make a layer."""
+            if kind is IdentityOp and op.parts is not None:
+                # Identities have no name among the parts; arch-normalize-identity gives empty shortcuts new ones.
+                return inputs[0]
             name = self.part_name(kind, inside, op, known)
             return self.emit(kind, inputs, kind.fields_from(values), op, name)
 
@@ -235,9 +241,7 @@ class Expansion:
     def part_name(self, kind: type[LayerOp], scope: Scope, op: MergedOp, known: Iterator[str]) -> str:
         """The name of a layer inside a merged one: the one that it has already, or a new number."""
         numbered = self.number(kind, scope, op, given=False)
-        # An identity is no part of a merged layer: it does nothing.
-        given = None if kind.name == "arch.identity" else next(known, None)
-        return self.claim(numbered if given is None else given, op, scope)
+        return self.claim(next(known, numbered), op, scope)
 
     def number(self, kind: type[LayerOp], scope: Scope, op: Operation, given: bool = True) -> str:
         """The name of the next layer of a kind. Those with a name count too, so that naming one renames no other."""
