@@ -1,7 +1,6 @@
 // RUN: trc-opt %s --pass-pipeline='builtin.module(arch-expand-tree)' | filecheck %s
 // RUN: trc-opt %s --pass-pipeline='builtin.module(arch-expand-tree{fuse=false})' | filecheck %s
 // RUN: trc-opt %s -p 'arch-expand-tree{fuse=true}' | filecheck %s --check-prefix=FUSE
-// RUN: trc-opt %s -p 'arch-expand-tree{fuse=true},arch-expand-tree{fuse=false}' | filecheck %s
 // RUN: trc-opt %s -p 'arch-expand-tree,arch-expand-tree' | filecheck %s
 
 // Numbers run per kind; a given name takes the place of its number; a container's name is a prefix.
