@@ -106,17 +106,17 @@ class Expansion:
     def run(self) -> None:
         """Build the new body beside the old one and put it in its place."""
         old = self.model.body.block
-        self.block = Block(arg_types=[arg.type for arg in old.args])
-        # Only blocks need to know channels here, so without them shapes are not followed.
-        self.follow = any(isinstance(op, BlockOp) for op in self.model.walk())
-        for arg, new in zip(old.args, self.block.args, strict=True):
-            new.name_hint = arg.name_hint
-            if self.follow:
-                self.shapes[new] = shape_of(new)
         end = old.last_op
         if not isinstance(end, OutputOp):
             raise CompileError.at(self.model, f"model @{self.model.sym_name.data} does not end in arch.output")
+        self.block = Block(arg_types=[arg.type for arg in old.args])
         try:
+            # Only blocks need to know channels here, so without them shapes are not followed.
+            self.follow = any(isinstance(op, BlockOp) for op in self.model.walk())
+            for arg, new in zip(old.args, self.block.args, strict=True):
+                new.name_hint = arg.name_hint
+                if self.follow:
+                    self.shapes[new] = shape_of(new)
             result = self.body(old, dict(zip(old.args, self.block.args, strict=True)), Scope())
         except RecursionError:
             raise CompileError.at(self.model, "the structure is nested too deeply") from None
