@@ -11,6 +11,7 @@ import argparse
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 
 from results_file import save
 
@@ -19,6 +20,7 @@ from trc.models import mlp
 from trc.session import CompileOptions, lower_to_plan
 
 OPTIONS: CompileOptions = {
+    "num_classes": 10,
     "batch": 200,
     "optimizer": trc.AdamW(weight_decay=1e-4),
     "schedule": trc.CosineAnnealing(base_lr=1e-3, warmup=1),
@@ -54,13 +56,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     repeat: int = parser.parse_args().repeat
     model = mlp()
-    lower_to_plan(model, num_classes=10, **OPTIONS)  # first-use imports
-    seconds = best_of(repeat, lambda: lower_to_plan(model, num_classes=10, **OPTIONS))
+    lower_to_plan(model, **OPTIONS)  # first-use imports
+    seconds = best_of(repeat, partial(lower_to_plan, model, **OPTIONS))
     print(f"MLP, six variants: {1e3 * seconds:.1f} ms (limit 100)")
     rows: dict[str, float] = {}
     for layers in (10, 100, 300, 1000):
         deep = deep_mlp(layers)
-        took = best_of(min(repeat, 2), lambda deep=deep: lower_to_plan(deep, num_classes=10, **OPTIONS))
+        took = best_of(min(repeat, 2), partial(lower_to_plan, deep, **OPTIONS))
         rows[str(layers)] = took
         print(f"{layers:>5} layers: {1e3 * took:8.1f} ms, {1e6 * took / layers:7.1f} us a layer")
     figures = {"mlp_seconds": seconds, "limit_seconds": 0.1, "seconds_by_layers": rows}

@@ -7,7 +7,6 @@ from functools import cached_property
 from io import StringIO
 from pathlib import Path
 
-from safetensors import SafetensorError
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
 
@@ -16,6 +15,7 @@ from trc_runtime.cpu.session import CpuSession
 from trc_runtime.schema.bundle import MODEL, PLAN, STATE, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.plan import Plan
 from trc_runtime.schema.report import MemoryReport, memory_report
+from trc_runtime.train.checkpoint import CheckpointError
 from trc_runtime.train.runner import Runner
 
 
@@ -64,6 +64,6 @@ def load(path: str | os.PathLike[str]) -> Executable:
         exe = Executable(bundle.plan, CpuSession(bundle.plan), text=bundle.text(MODEL))
         if bundle.state is not None:
             exe.load_checkpoint(bundle.state)
-    except (BundleError, SafetensorError) as err:
+    except (BundleError, CheckpointError) as err:
         raise CompileError(str(err)) from None
     return exe

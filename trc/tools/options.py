@@ -1,212 +1,154 @@
-"""The command-line options that trc-compile and trc-run share, and what they mean.
+"""The command-line options that trc-compile and trc-run share: which model, and what to compile it for.
 
-An optimizer, a schedule or a loss is written `name` or `name:key=value,key=value`, with tuples as `0.9/0.999`:
-`--optimizer adamw:weight_decay=1e-4`, `--schedule cosine:base_lr=1e-3,warmup=1`.
+Optimizers and schedules are written as in `trc_runtime.train.choices`: `adamw:weight_decay=1e-4`,
+`cosine:base_lr=1e-3,warmup=1`.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import typing
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from pathlib import Path
+from typing import Any
 
-from trc_runtime.schema.config import (
-    SGD,
-    WSD,
-    Adam,
-    AdamW,
-    Constant,
-    CosineAnnealing,
-    CosineWarmRestarts,
-    CrossEntropy,
-    Exponential,
-    MultiStep,
-    Optimizer,
-    Polynomial,
-    Schedule,
-    StepDecay,
-)
+from trc.session.options import CompileOptions
+from trc_runtime.schema.config import CrossEntropy
 from trc_runtime.schema.dtypes import Precision
+from trc_runtime.train import choices, cli
+from trc_runtime.train.choices import ChoiceError
 
-if typing.TYPE_CHECKING:
-    from trc.session.options import CompileOptions
-
-OPTIMIZERS: Mapping[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
-SCHEDULES: Mapping[str, type[Schedule]] = {
-    "constant": Constant,
-    "cosine": CosineAnnealing,
-    "polynomial": Polynomial,
-    "step": StepDecay,
-    "multistep": MultiStep,
-    "exponential": Exponential,
-    "wsd": WSD,
-    "cosine-restarts": CosineWarmRestarts,
-}
-LOSSES: Mapping[str, type[CrossEntropy]] = {"cross-entropy": CrossEntropy}
-
-T = typing.TypeVar("T")
+OPTIMIZER = "adamw"
+WEIGHT_DECAY = 1e-4
 
 
-class ToolParser(argparse.ArgumentParser):
-    """A parser that answers a mistake with one line and exit code 1, and accepts no abbreviations."""
-
-    def __init__(self, prog: str, description: str | None) -> None:
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
-
-    def error(self, message: str) -> typing.NoReturn:
-        """Print `error: ...` and stop."""
-        self.exit(1, f"error: {message} (see {self.prog} --help)\n")
+def sizes(text: str, counts: tuple[int, ...], form: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1, between `x` or commas; ArgumentTypeError unless there are as many as allowed."""
+    parts = text.replace(",", "x").split("x")
+    if len(parts) not in counts:
+        raise argparse.ArgumentTypeError(f"expected {form}, not '{text}'")
+    return tuple(cli.positive(p) for p in parts)
 
 
-def _hint(word: str, choices: typing.Iterable[str]) -> str:
-    close = get_close_matches(word, list(choices), n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; choose one of {', '.join(choices)}"
+def input_size(text: str) -> tuple[int, ...]:
+    """`28x28x1`."""
+    return sizes(text, (3,), "HEIGHTxWIDTHxCHANNELS")
 
 
-def parse_spec(what: str, text: str, choices: Mapping[str, type[T]]) -> T:
-    """Read `name:key=value,...` into one of the frozen classes; ArgumentTypeError says what does not fit."""
-    name, _, rest = text.partition(":")
-    kind = choices.get(name)
-    if kind is None:
-        raise argparse.ArgumentTypeError(f"unknown {what} '{name}'{_hint(name, choices)}")
-    hints = typing.get_type_hints(kind)
-    fields = [f.name for f in dataclasses.fields(typing.cast(typing.Any, kind))]
-    values: dict[str, object] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = (part.strip() for part in item.partition("="))
-        key = key.replace("-", "_")
-        if not equals:
-            raise argparse.ArgumentTypeError(f"{what} {name}: '{item}' is not key=value")
-        if key not in fields:
-            raise argparse.ArgumentTypeError(f"{what} {name} has no '{key}'{_hint(key, fields)}")
-        if key in values:
-            raise argparse.ArgumentTypeError(f"{what} {name}: '{key}' is given twice")
-        values[key] = _parse_value(f"{what} {name}: {key}", value, hints[key])
+def resolution(text: str) -> int | tuple[int, int]:
+    """`224`, or `224x320`."""
+    found = sizes(text, (1, 2), "a side or HEIGHTxWIDTH")
+    return found[0] if len(found) == 1 else (found[0], found[1])
+
+
+def resolutions(text: str) -> tuple[int | tuple[int, int], int | tuple[int, int]]:
+    """`224`, or `128:224` for a beginning and an end."""
+    begin, colon, end = text.partition(":")
+    first = resolution(begin)
+    return first, resolution(end) if colon else first
+
+
+def number(text: str) -> float:
+    """A real number."""
     try:
-        return typing.cast(Callable[..., T], kind)(**values)
-    except ValueError as err:
-        raise argparse.ArgumentTypeError(str(err)) from None
-
-
-def _parse_value(where: str, text: str, kind: typing.Any) -> object:
-    if typing.get_origin(kind) is tuple:
-        item = typing.get_args(kind)[0]
-        return tuple(_parse_value(where, part, item) for part in text.split("/"))
-    if kind is bool:
-        if text not in ("true", "false"):
-            raise argparse.ArgumentTypeError(f"{where} must be true or false, not '{text}'")
-        return text == "true"
-    try:
-        return kind(text)
+        return float(text)
     except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
-        raise argparse.ArgumentTypeError(f"{where} must be {wanted}, not '{text}'") from None
+        raise argparse.ArgumentTypeError(f"expected a number, not '{text}'") from None
 
 
-def _optimizer(text: str) -> Optimizer:
-    return parse_spec("optimizer", text, OPTIMIZERS)
+def seed(text: str) -> int:
+    """A whole number of 64 bits."""
+    if not text.isdecimal() or int(text) >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, not '{text}'")
+    return int(text)
 
 
-def _schedule(text: str) -> Schedule:
-    return parse_spec("schedule", text, SCHEDULES)
-
-
-def _loss(text: str) -> CrossEntropy:
-    return parse_spec("loss", text, LOSSES)
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.replace(",", "x").split("x"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size such as 28x28x1") from None
-
-
-def _resolution(text: str) -> int | tuple[int, int]:
-    sizes = _sizes(text)
-    if len(sizes) not in (1, 2):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a resolution such as 224 or 224x320")
-    return sizes[0] if len(sizes) == 1 else (sizes[0], sizes[1])
-
-
-def _resolutions(text: str) -> tuple[int | tuple[int, int], int | tuple[int, int]]:
-    begin, arrow, end = text.partition(":")
-    first = _resolution(begin)
-    return first, _resolution(end) if arrow else first
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
-    return value
-
-
-def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Add every option of `trc.compile`, with the same names."""
+def add_model_options(parser: argparse.ArgumentParser, batch: int) -> None:
+    """Which shapes, precision and device; `batch` is named as the default."""
     group = parser.add_argument_group("what to compile for")
-    group.add_argument("--input", type=_sizes, metavar="HxWxC", help="input size, where the blueprint has none")
-    group.add_argument("--num-classes", type=_positive, metavar="N", help="default: the network's output channels")
-    group.add_argument("--batch", type=_positive, metavar="N", help="default: 128")
-    group.add_argument("--val-batch", type=_positive, metavar="N", help="default: as --batch")
-    group.add_argument("--optimizer", type=_optimizer, metavar="SPEC", help=f"{', '.join(OPTIMIZERS)}[:key=value,...]")
-    group.add_argument("--schedule", type=_schedule, metavar="SPEC", help=f"{', '.join(SCHEDULES)}[:key=value,...]")
-    group.add_argument("--loss", type=_loss, metavar="SPEC", help="cross-entropy[:label_smoothing=0.1]")
-    group.add_argument("--epochs", type=_positive, metavar="N")
-    group.add_argument("--train-samples", type=_positive, metavar="N", help="default: unknown, full batches only")
-    group.add_argument("--val-samples", type=_positive, metavar="N")
-    group.add_argument("--train-resolution", type=_resolutions, metavar="BEGIN[:END]")
-    group.add_argument("--val-resolution", type=_resolution, metavar="N")
-    group.add_argument("--world-size", type=_positive, metavar="N")
-    group.add_argument("--precision", metavar="P", help=", ".join(p.value for p in Precision))
-    group.add_argument("--target", metavar="T", help="cpu or cuda")
+    group.add_argument("--batch", type=cli.positive, metavar="N", help=f"training batch (default {batch})")
+    group.add_argument("--val-batch", type=cli.positive, metavar="N", help="validation batch (default: as --batch)")
+    group.add_argument("--input", type=input_size, metavar="HxWxC", help="input size (default: the model's)")
+    group.add_argument("--num-classes", type=cli.positive, metavar="N", help="default: the model's output channels")
+    group.add_argument("--train-resolution", type=resolutions, metavar="BEGIN[:END]", help="default: the input's")
+    group.add_argument("--val-resolution", type=resolution, metavar="N", help="default: the input's")
+    group.add_argument("--precision", metavar="P", help=f"{', '.join(p.value for p in Precision)} (default fp32)")
+    group.add_argument("--target", metavar="T", help="cpu (default) or cuda")
     group.add_argument("--planner", metavar="MODE", help="packed (default) or regions")
     group.add_argument("--fuse", action=argparse.BooleanOptionalAction, help="merge layers (default: yes)")
-    group.add_argument("--choices", metavar="FILE", help="measured kernel choices")
-    group.add_argument("--seed", type=int, metavar="N")
+    group.add_argument("--choices", metavar="FILE", help="measured kernel choices, as JSON")
 
 
-def compile_options(args: argparse.Namespace) -> CompileOptions:
-    """The options that were given, as keyword arguments of `trc.compile`."""
-    names = (
-        "input",
-        "num_classes",
-        "batch",
-        "val_batch",
-        "optimizer",
-        "schedule",
-        "loss",
-        "epochs",
-        "train_samples",
-        "val_samples",
-        "train_resolution",
-        "val_resolution",
-        "world_size",
-        "precision",
-        "target",
-        "planner",
-        "fuse",
-        "choices",
-        "seed",
+def add_learning_options(parser: argparse.ArgumentParser, schedule: str, smoothing: float) -> None:
+    """How to train; the arguments are named as defaults."""
+    group = parser.add_argument_group("how to train")
+    pairs = "settings follow as :key=value,key=value"
+    group.add_argument(
+        "--optimizer", metavar="O", help=f"{', '.join(choices.OPTIMIZERS)} (default {OPTIMIZER}); {pairs}"
     )
-    given = {n: getattr(args, n) for n in names if getattr(args, n, None) is not None}
-    return typing.cast("CompileOptions", given)
+    group.add_argument("--weight-decay", type=number, metavar="X", help=f"default {WEIGHT_DECAY:g} with {OPTIMIZER}")
+    rates = ", ".join(f"{v:g} for {k}" for k, v in choices.BASE_RATES.items())
+    group.add_argument("--lr", "--base-lr", dest="base_lr", type=number, metavar="X", help=f"base rate ({rates})")
+    group.add_argument("--schedule", metavar="S", help=f"{', '.join(choices.SCHEDULES)} (default {schedule}); {pairs}")
+    group.add_argument("--warmup", type=number, metavar="EPOCHS", help="rise to the base rate for so long")
+    add_loss_option(group, f"default {smoothing:g}")
+    group.add_argument("--seed", type=seed, metavar="N", help="of all randomness (default 0)")
 
 
-def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Add what every tool has."""
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an internal error")
+def add_loss_option(parser: argparse._ActionsContainer, default: str) -> None:  # pyright: ignore[reportPrivateUsage]
+    """The loss's only setting."""
+    parser.add_argument("--label-smoothing", type=number, metavar="X", help=f"from 0 to below 1 ({default})")
 
 
-def existing_file(text: str) -> Path:
-    """A path that must exist."""
-    path = Path(text)
-    if not path.exists():
-        raise argparse.ArgumentTypeError(f"{text}: no such file or folder")
-    return path
+MODEL_OPTIONS = (
+    "batch",
+    "val_batch",
+    "input",
+    "num_classes",
+    "train_resolution",
+    "val_resolution",
+    "precision",
+    "target",
+    "planner",
+    "fuse",
+    "choices",
+)
+"""What `add_model_options` adds; names of `trc.compile`'s keyword arguments."""
+
+LEARNING_OPTIONS = ("optimizer", "weight_decay", "base_lr", "schedule", "warmup", "label_smoothing", "seed")
+"""What `add_learning_options` adds."""
+
+
+def model_options(args: argparse.Namespace) -> CompileOptions:
+    """The model's options that were given, as keyword arguments of `trc.compile`."""
+    given: Any = {n: v for n in MODEL_OPTIONS if (v := getattr(args, n)) is not None}
+    return given
+
+
+def learning_options(args: argparse.Namespace, schedule: str, warmup: float) -> CompileOptions:
+    """Optimizer, schedule and seed; ChoiceError for what does not fit. The arguments hold where nothing is said."""
+    text: str = args.optimizer or OPTIMIZER
+    name = text.partition(":")[0].strip()
+    decay: dict[str, Any] = {}
+    if args.weight_decay is not None:
+        decay["weight_decay"] = args.weight_decay
+    elif args.optimizer is None:
+        decay["weight_decay"] = WEIGHT_DECAY
+    optimizer = choices.optimizer(text, **decay)
+    base: float = choices.BASE_RATES[name] if args.base_lr is None else args.base_lr
+    text = args.schedule or schedule
+    given: dict[str, Any] = {"base_lr": base} if args.base_lr is not None else {}
+    if args.warmup is not None:
+        given["warmup"] = args.warmup
+    elif "warmup" not in text:
+        given["warmup"] = warmup
+    return {
+        "optimizer": optimizer,
+        "schedule": choices.schedule(text, base, **given),
+        "seed": args.seed or 0,
+    }
+
+
+def loss_of(smoothing: float) -> CrossEntropy:
+    """The loss; ChoiceError for a smoothing out of range."""
+    try:
+        return CrossEntropy(smoothing)
+    except ValueError as err:
+        raise ChoiceError(str(err)) from None

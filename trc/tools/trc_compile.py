@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
@@ -18,11 +19,13 @@ from trc.codegen.plan_lowering import lower_module
 from trc.diagnostics import CompileError
 from trc.interchange.arch_yaml import to_yaml
 from trc.session.compiling import Lowered, refuse_missing_kernels, run_phases
-from trc.session.options import choose_target, with_defaults
-from trc.tools.options import ToolParser, add_common_options, add_compile_options, compile_options
+from trc.session.options import DEFAULTS, CompileOptions, choose_target, with_defaults
+from trc.tools.options import add_learning_options, add_model_options, learning_options, loss_of, model_options
 from trc_runtime.schema.bundle import MODEL, PLAN, BundleError, write_bundle
 from trc_runtime.schema.codec import Json, to_json
 from trc_runtime.schema.report import memory_report
+from trc_runtime.train import cli
+from trc_runtime.train.choices import ChoiceError
 
 DIALECTS: Mapping[str, tuple[str, ...]] = {
     "arch": ("arch.",),
@@ -45,9 +48,15 @@ NEEDS: Mapping[str, str] = {
 PHASES = ("import", "arch", "kernels", "shapes", "plan", "graph", "schedule", "atlas", "bundle")
 
 
+SCHEDULE = "constant"
+"""The schedule where none is given: it needs no number of epochs."""
+
+LENGTH_OPTIONS = ("epochs", "train_samples", "val_samples", "world_size")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = ToolParser("trc-compile", __doc__)
+    parser = cli.Parser(prog="trc-compile", description=__doc__)
     parser.add_argument("model", help="a .bp file")
     parser.add_argument("-o", "--output", metavar="PATH", help="the bundle's folder, or the file for --emit")
     parser.add_argument("--compile-to", metavar="PHASE", help=f"print the IR after a phase: {', '.join(PHASES)}")
@@ -55,8 +64,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--emit", metavar="WHAT", help=f"print one of {', '.join(NEEDS)}")
     parser.add_argument("--json", action="store_true", help="with --emit memory or atlas: as JSON")
     parser.add_argument("--time-phases", action="store_true", help="print what each pass took, to standard error")
-    add_compile_options(parser)
-    add_common_options(parser)
+    add_model_options(parser, DEFAULTS.get("batch", 0))
+    add_learning_options(parser, SCHEDULE, 0.0)
+    group = parser.add_argument_group("how long it trains")
+    group.add_argument("--epochs", type=cli.positive, metavar="N", help="default: unknown")
+    group.add_argument("--train-samples", type=cli.positive, metavar="N", help="default: unknown, full batches only")
+    group.add_argument("--val-samples", type=cli.positive, metavar="N", help="default: unknown, full batches only")
+    group.add_argument("--world-size", type=cli.positive, metavar="N", help="ranks (default 1)")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an internal error")
     return parser
 
 
@@ -90,6 +105,14 @@ def dialect_text(module: ModuleOp, starts: tuple[str, ...]) -> str:
             Printer(stream=stream).print_op(op)
             lines.append(stream.getvalue())
     return "\n".join(lines) + "\n"
+
+
+def options_of(args: argparse.Namespace) -> CompileOptions:
+    """The keyword arguments of `trc.compile`; ChoiceError for an optimizer or schedule that does not fit."""
+    length: Any = {n: v for n in LENGTH_OPTIONS if (v := getattr(args, n)) is not None}
+    options = model_options(args) | learning_options(args, SCHEDULE, 0.0)
+    options["loss"] = loss_of(args.label_smoothing or 0.0)
+    return options | length
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -146,7 +169,7 @@ def write_target_bundle(path: str, lowered: Lowered) -> Path:
 def run(args: argparse.Namespace) -> None:
     """Do what the command line says; raises CompileError."""
     check_arguments(args)
-    options = compile_options(args)
+    options = options_of(args)
     wants_bundle = args.compile_to == "bundle" or (
         args.output is not None and args.emit is None and args.compile_to is None
     )
@@ -177,21 +200,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; 0, or 1 after a message."""
     args = make_parser().parse_args(argv)
     try:
-        run(args)
-    except CompileError as err:
-        print(err, file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        return 1
-    except OSError as err:
-        print(f"error: {err.filename or args.model}: {err.strerror}", file=sys.stderr)
-        return 1
+        return cli.guarded("trc-compile", lambda: run(args), (CompileError, ChoiceError))
     except Exception as err:
         if args.debug:
             raise
         print(f"error: trc failed inside: {type(err).__name__}: {err} (--debug shows where)", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

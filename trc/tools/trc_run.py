@@ -6,15 +6,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from trc.blueprint import load_blueprint
 from trc.diagnostics import CompileError
 from trc.session import CompileOptions, Executable, compile, load
+from trc.tools.options import (
+    LEARNING_OPTIONS,
+    MODEL_OPTIONS,
+    add_learning_options,
+    add_loss_option,
+    add_model_options,
+    learning_options,
+    loss_of,
+    model_options,
+)
 from trc_runtime.data.dataset import Dataset
 from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.config import SGD, CrossEntropy
-from trc_runtime.train import choices, cli
+from trc_runtime.train import cli
 from trc_runtime.train.checkpoint import label_smoothing
 from trc_runtime.train.choices import ChoiceError
 from trc_runtime.train.cli import Parser, UsageError
@@ -24,81 +33,13 @@ PROG = "trc-run"
 # The defaults are the recipe of the articles' MNIST example, with a rate and a warm-up for few epochs.
 _EPOCHS = 5
 _BATCH = 200
-_OPTIMIZER = "adamw"
-_WEIGHT_DECAY = 1e-4
 _SCHEDULE = "cosine"
 _SMOOTHING = 0.1
-
-_COMPILING = (
-    "batch",
-    "val_batch",
-    "input",
-    "precision",
-    "target",
-    "seed",
-    "optimizer",
-    "weight_decay",
-    "base_lr",
-    "schedule",
-    "warmup",
-    "label_smoothing",
-)
-"""Options that only make sense when a BluePrint is compiled."""
-
-
-def _input_size(text: str) -> tuple[int, int, int]:
-    parts = text.replace("x", ",").split(",")
-    if len(parts) != 3:
-        raise argparse.ArgumentTypeError(f"expected HEIGHT,WIDTH,CHANNELS, not '{text}'")
-    h, w, c = (cli.positive(p) for p in parts)
-    return h, w, c
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, not '{text}'") from None
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 1 << 64:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, not '{text}'")
-    return int(text)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="a .bp file, or the folder of a bundle")
-    parser.add_argument("--batch", type=cli.positive, metavar="N", help=f"training batch (default {_BATCH})")
-    parser.add_argument("--val-batch", type=cli.positive, metavar="N", help="validation batch (default: as --batch)")
-    parser.add_argument("--input", type=_input_size, metavar="H,W,C", help="input size (default: the model's)")
-    parser.add_argument("--precision", metavar="P", help="fp32 (default), tf32, amp-fp16, amp-bf16, fp64")
-    parser.add_argument("--target", metavar="T", help="cpu (default)")
-    parser.add_argument(
-        "--label-smoothing",
-        type=_number,
-        metavar="X",
-        help=f"of the loss, from 0 to below 1 (default {_SMOOTHING:g}; eval: as the checkpoint)",
-    )
-
-
-def _add_learning(parser: argparse.ArgumentParser) -> None:
-    pairs = "settings follow as :key=value,key=value"
-    parser.add_argument("--seed", type=_seed, metavar="N", help="of all randomness (default 0)")
-    parser.add_argument(
-        "--optimizer", metavar="O", help=f"{', '.join(choices.OPTIMIZERS)} (default {_OPTIMIZER}); {pairs}"
-    )
-    parser.add_argument(
-        "--weight-decay", type=_number, metavar="X", help=f"default {_WEIGHT_DECAY:g} with {_OPTIMIZER}"
-    )
-    rates = ", ".join(f"{v:g} for {k}" for k, v in choices.BASE_RATES.items())
-    parser.add_argument("--lr", "--base-lr", dest="base_lr", type=_number, metavar="X", help=f"base rate ({rates})")
-    parser.add_argument(
-        "--schedule", metavar="S", help=f"{', '.join(choices.SCHEDULES)} (default {_SCHEDULE}); {pairs}"
-    )
-    parser.add_argument(
-        "--warmup", type=_number, metavar="EPOCHS", help="rise to the base rate for so long (default 1 of 3 or more)"
-    )
+    add_model_options(parser, _BATCH)
 
 
 def _parser() -> Parser:
@@ -110,7 +51,8 @@ def _parser() -> Parser:
     for action in (train, evaluate, bench):
         _add_model(action)
     for action in (train, bench):
-        _add_learning(action)
+        add_learning_options(action, _SCHEDULE, _SMOOTHING)
+    add_loss_option(evaluate, "default: as the checkpoint")
     cli.add_train_options(train)
     evaluate.add_argument("--checkpoint", type=Path, metavar="FILE", help="take the parameters from this file")
     for action in (train, evaluate):
@@ -120,42 +62,19 @@ def _parser() -> Parser:
     return parser
 
 
-def _learning(args: argparse.Namespace, epochs: int) -> CompileOptions:
-    """Optimizer and schedule of the options; ChoiceError for what does not fit."""
-    text: str = args.optimizer or _OPTIMIZER
-    name = text.partition(":")[0].strip()
-    decay: dict[str, Any] = {}
-    if args.weight_decay is not None:
-        decay["weight_decay"] = args.weight_decay
-    elif args.optimizer is None:
-        decay["weight_decay"] = _WEIGHT_DECAY
-    optimizer = choices.optimizer(text, **decay)
-    base: float = choices.BASE_RATES[name] if args.base_lr is None else args.base_lr
-    text = args.schedule or _SCHEDULE
-    given: dict[str, Any] = {"base_lr": base} if args.base_lr is not None else {}
-    if args.warmup is not None:
-        given["warmup"] = args.warmup
-    elif "warmup" not in text:
-        given["warmup"] = 1 if epochs >= 3 else 0
-    return {"optimizer": optimizer, "schedule": choices.schedule(text, base, **given)}
-
-
 def _loss(args: argparse.Namespace) -> CrossEntropy:
     """The loss; an evaluation takes the smoothing that its checkpoint was trained with."""
     smoothing: float | None = args.label_smoothing
     if smoothing is None and args.action == "eval":
         smoothing = label_smoothing(args.checkpoint)
-    try:
-        return CrossEntropy(_SMOOTHING if smoothing is None else smoothing)
-    except ValueError as err:
-        raise ChoiceError(str(err)) from None
+    return loss_of(_SMOOTHING if smoothing is None else smoothing)
 
 
 def _is_bundle(args: argparse.Namespace) -> bool:
     """Whether the model is a folder; then no option may say how to compile it."""
     if not args.model.is_dir():
         return False
-    for name in _COMPILING:
+    for name in (*MODEL_OPTIONS, *LEARNING_OPTIONS):
         if getattr(args, name, None) is not None:
             option = "--lr" if name == "base_lr" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{args.model} is compiled already: {option} cannot change it")
@@ -165,22 +84,18 @@ def _is_bundle(args: argparse.Namespace) -> bool:
 def _options(args: argparse.Namespace, data: Dataset | None, *, learning: bool) -> CompileOptions:
     """What to compile the model for. Without data the sample counts are those of synthetic data."""
     options: CompileOptions = {
-        "batch": args.batch or _BATCH,
-        "val_batch": args.val_batch,
-        "precision": args.precision or "fp32",
-        "target": args.target or "cpu",
+        "batch": _BATCH,
         "val_samples": len(data.val) if data else VAL_SAMPLES,
-        "input": args.input,
         # An evaluation needs no moments: the smallest optimizer.
         "optimizer": SGD(),
         "loss": _loss(args),
+        **model_options(args),
     }
     if args.input is None and data is not None and load_blueprint(args.model).input is None:
         options["input"] = data.train.shape
     if learning:
         epochs: int = getattr(args, "epochs", None) or _EPOCHS
-        options |= _learning(args, epochs)
-        options["seed"] = args.seed or 0
+        options |= learning_options(args, _SCHEDULE, 1 if epochs >= 3 else 0)
         options["epochs"] = epochs
         options["train_samples"] = len(data.train) if data else TRAIN_SAMPLES
     return options

@@ -163,12 +163,24 @@ def _peak(plan: Plan, step: Step) -> Peak | None:
     for tensor, position in first.items():
         change[position] += plan.tensors[tensor].slot
         change[last[tensor] + 1] -= plan.tensors[tensor].slot
+    shared = _written_over(plan, first, last)
     live, best, where = 0, -1, 0
     for position in range(len(step.nodes)):
         live += change[position]
-        if live > best:
-            best, where = live, position
+        if live - shared.get(position, 0) > best:
+            best, where = live - shared.get(position, 0), position
     alive = [plan.tensors[t] for t in first if first[t] <= where <= last[t]]
     node = plan.nodes[step.nodes[where]]
     names = tuple(sorted(((t.name, t.slot) for t in alive), key=lambda item: (-item[1], item[0])))
     return Peak(best, step.name, node.kind, node.layer, names)
+
+
+def _written_over(plan: Plan, first: dict[int, int], last: dict[int, int]) -> dict[int, int]:
+    """Bytes a position that count once for two: a result that its node writes over an operand used there last."""
+    dying = {(last[t], plan.tensors[t].offset): plan.tensors[t].slot for t in last}
+    shared: dict[int, int] = {}
+    for tensor, position in first.items():
+        under = dying.get((position, plan.tensors[tensor].offset))
+        if under is not None and last[tensor] != position:
+            shared[position] = shared.get(position, 0) + min(under, plan.tensors[tensor].slot)
+    return shared
