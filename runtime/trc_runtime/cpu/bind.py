@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from trc_runtime.cpu.team import Team
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.kinds import Access
 from trc_runtime.schema.plan import Node, Operand, Plan, RangeRef, Tensor, TensorRef
@@ -73,7 +72,6 @@ class Memory:
         self.plan = plan
         self.arena = arena
         self.scratch = Scratch()
-        self.team = Team()
         self.by_name = {t.name: n for n, t in enumerate(plan.tensors)}
         self._spans = {s.name: s for s in plan.spans}
         self._in_region: dict[Region, list[Tensor]] = {}
@@ -219,11 +217,6 @@ class BoundNode:
                 tensors = self._memory.range_tensors(operand.ref)
                 return [(t, self._tensor_view(t)) for t in tensors]
         raise self.problem(f"has no range among its {access.value}")
-
-    @property
-    def team(self) -> Team:
-        """The threads that share a node's blocks."""
-        return self._memory.team
 
     def staging(self, buffer: str) -> Staging:
         """The host memory of an input buffer in this column."""

@@ -18,7 +18,6 @@ between slots hold zeros, and stay zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from math import sqrt
 
 import numpy as np
@@ -29,9 +28,9 @@ from trc_runtime.cpu.kernels.scalars import decimal_of
 from trc_runtime.cpu.registry import Run, kernel
 from trc_runtime.schema.kinds import Access
 
-BLOCK = 1 << 16
-"""Elements of a block: 256 KiB of float32. An operation touches three of them, which stay in a second-level cache;
-smaller ones lose to the cost of a call (and, with threads, to the interpreter's lock)."""
+BLOCK = 1 << 17
+"""Elements of a block. Measured: smaller ones lose to the cost of a call, larger ones gain nothing. (Two threads gain
+nothing either: between its products, OpenBLAS keeps the other processors spinning.)"""
 
 DECAYS = ("none", "l2", "decoupled")
 
@@ -49,10 +48,9 @@ class _Update:
         if self.decay not in DECAYS:
             raise node.problem(f"decay must be one of {', '.join(DECAYS)}, not '{self.decay}'")
         size = min(arrays[0].size, BLOCK)
-        self._team = node.team
-        self._blocks = cut(arrays, BLOCK)
-        self._threads = node.team.size(len(self._blocks))
-        self._scratch = [(node.scratch((size,)), node.scratch((size,))) for _ in range(self._threads)]
+        t, u = node.scratch((size,)), node.scratch((size,))
+        self.blocks = [(*block, t[: block[0].size], u[: block[0].size]) for block in cut(arrays, BLOCK)]
+        """The ranges in order, then two pieces of scratch, block by block."""
         self._rate, self._weight_decay = node.scalar("lr"), node.scalar("weight_decay")
         self._scaling, self._has_nan = node.scalar("scaling"), node.scalar("has_nan")
         self.rate = self.weight_decay = 0.0
@@ -66,15 +64,6 @@ class _Update:
         self.weight_decay = float(self._weight_decay[0]) if self.decay != "none" else 0.0
         self.scaling = float(self._scaling[0])
         return True
-
-    def each(self, work: Callable[[Iterator[tuple[Array, ...]]], None]) -> None:
-        """Call `work` with blocks (the ranges in order, then two pieces of scratch), shared among threads."""
-
-        def with_scratch(thread: int, blocks: Iterator[tuple[Array, ...]]) -> None:
-            t, u = self._scratch[thread]
-            work((*block, t[: block[0].size], u[: block[0].size]) for block in blocks)
-
-        self._team.run(with_scratch, self._blocks, self._threads)
 
     def gradient(self, g: Array, w: Array, t: Array, u: Array) -> Array:
         """g', which is g itself or in `t`; `u` is scratch."""
@@ -100,14 +89,12 @@ def sgd_update(node: BoundNode) -> Run:
     """Compute w -= lr g'."""
     update = _Update(node, moments=0)
 
-    def work(blocks: Iterator[tuple[Array, ...]]) -> None:
-        for g, w, t, u in blocks:
+    def run() -> None:
+        if not update.begin():
+            return
+        for g, w, t, u in update.blocks:
             np.multiply(update.gradient(g, w, t, u), update.rate, out=u)
             update.apply(w, u, t)
-
-    def run() -> None:
-        if update.begin():
-            update.each(work)
 
     return run
 
@@ -118,9 +105,11 @@ def momentum_update(node: BoundNode) -> Run:
     update = _Update(node, moments=1)
     beta1, nesterov = node.scalar("beta1"), node.flag("nesterov")
 
-    def work(blocks: Iterator[tuple[Array, ...]]) -> None:
+    def run() -> None:
+        if not update.begin():
+            return
         beta = float(beta1[0])
-        for g, w, m, t, u in blocks:
+        for g, w, m, t, u in update.blocks:
             gradient = update.gradient(g, w, t, u)
             np.multiply(m, beta, out=m)
             np.add(m, gradient, out=m)
@@ -132,10 +121,6 @@ def momentum_update(node: BoundNode) -> Run:
                 np.multiply(m, update.rate, out=u)
             update.apply(w, u, t)
 
-    def run() -> None:
-        if update.begin():
-            update.each(work)
-
     return run
 
 
@@ -146,13 +131,15 @@ def adam_update(node: BoundNode) -> Run:
     beta1, beta2, eps = node.scalar("beta1"), node.scalar("beta2"), node.scalar("eps")
     correction1, correction2 = node.scalar("bias_correction1"), node.scalar("bias_correction2")
 
-    def work(blocks: Iterator[tuple[Array, ...]]) -> None:
+    def run() -> None:
+        if not update.begin():
+            return
         new1, new2 = 1.0 - decimal_of(beta1[0]), 1.0 - decimal_of(beta2[0])
         # lr m bc1 / (sqrt(v bc2) + eps) = (lr bc1 / r) m / (sqrt v + eps / r) with r = sqrt bc2
         root = sqrt(float(correction2[0]))
         factor = update.rate * float(correction1[0]) / root
         small = float(eps[0]) / root
-        for g, w, m, v, t, u in blocks:
+        for g, w, m, v, t, u in update.blocks:
             gradient = update.gradient(g, w, t, u)
             np.subtract(gradient, m, out=u)
             np.multiply(u, new1, out=u)
@@ -166,9 +153,5 @@ def adam_update(node: BoundNode) -> Run:
             np.divide(m, u, out=u)
             np.multiply(u, factor, out=u)
             update.apply(w, u, t)
-
-    def run() -> None:
-        if update.begin():
-            update.each(work)
 
     return run
