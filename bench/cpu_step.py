@@ -3,8 +3,8 @@
 
     python bench/cpu_step.py [--threads 2] [--steps 15]
 
-784-1024-512-256-10, batch 200, float32, AdamW, label smoothing 0.1. The two are interleaved in one run; the
-figure is the ratio of the minima. Both do the same: forward, loss, backward, update, loss read back.
+784-1024-512-256-10, batch 200, float32, AdamW, label smoothing 0.1. The two are interleaved in one run, with a
+pause before each step; the figure is the ratio of the minima. Both do the same: forward, loss, backward, update, loss read back.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ import trc  # noqa: E402
 from trc.models import mlp  # noqa: E402
 
 BATCH = 200
+
+PAUSE = 0.05
+"""Seconds before each step: the idle threads of one contender's BLAS spin for a while and would slow the next."""
 
 
 def trc_step(images: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
@@ -91,6 +94,7 @@ def main() -> None:
             step()
     for _ in range(ARGS.steps):
         for name, step in contenders.items():
+            time.sleep(PAUSE)
             begin = time.perf_counter()
             step()
             best[name] = min(best[name], time.perf_counter() - begin)

@@ -74,14 +74,20 @@ def torch_optimizer(rule, decay, weights, biases):
     [(r, d) for r in KINDS for d in ("none", "l2", "decoupled") if r == "adam" or d != "decoupled"],
 )
 def test_1000_steps_against_torch(rule, decay, precision):
-    """The gradients are the same (float32 values), torch works in float64."""
+    """Fed the same gradients, within 1e-6 of PyTorch in the same precision (float64: 1e-12).
+
+    PyTorch's own AdamW in float32 is 2.2e-5 away from its float64 (it multiplies the weight by a rounded 1 - lr *
+    decay a thousand times); there the float64 result is what float32 is measured against.
+    """
     rng = np.random.default_rng(7)
     session = optimizer(rule, decay, precision)
+    exact = precision is Precision.FP64 or decay == "decoupled"
+    dtype = np.float64 if exact else np.float32
     leaves = {}
     for name, shape in SHAPES.items():
         start = rng.standard_normal(shape).astype(np.float32)
         session.write(name, start)
-        leaves[name] = torch.tensor(start.astype(np.float64), requires_grad=True)
+        leaves[name] = torch.tensor(start.astype(dtype), requires_grad=True)
     weights, biases = ([t for n, t in leaves.items() if n.endswith(end)] for end in ("weight", "bias"))
     reference = torch_optimizer(rule, decay, weights, biases)
     drift = {n: rng.standard_normal(s) * 0.2 for n, s in SHAPES.items()}  # so that the weights really travel
@@ -89,15 +95,17 @@ def test_1000_steps_against_torch(rule, decay, precision):
         for name, leaf in leaves.items():
             g = (drift[name] + rng.standard_normal(leaf.shape)).astype(np.float32)
             session.write(f"{name}.grad", g)
-            leaf.grad = torch.tensor(g.astype(np.float64))
+            leaf.grad = torch.tensor(g.astype(dtype))
         session.run("update", 0)
         reference.step()
     for name, leaf in leaves.items():
         want = leaf.detach().numpy()
         off = np.linalg.norm(session.read(name) - want) / np.linalg.norm(want)
-        # float32: 1,000 additions round a weight by sqrt(1000) 2**-24 = 1.9e-6 of its magnitude at the most (torch's
-        # own float32 is as far off; with decoupled decay it is at 2.2e-5)
-        assert off < (1e-12 if precision is Precision.FP64 else 1.9e-6), (name, off)
+        bound = 1e-12 if precision is Precision.FP64 else 1e-6
+        # A few numbers against float64: their own rounding, sqrt(1000) 2**-24 of the norm at the most, is not averaged.
+        if exact and precision is Precision.FP32 and want.size < 10:
+            bound = 1.9e-6
+        assert off < bound, (name, off)
     assert session.read("iteration").item() == session.read("applied").item() == 1000
 
 
