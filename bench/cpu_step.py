@@ -4,7 +4,8 @@
     python bench/cpu_step.py [--threads 2] [--steps 15]
 
 784-1024-512-256-10, batch 200, float32, AdamW, label smoothing 0.1. The two are interleaved in one run, with a
-pause before each step; the figure is the ratio of the minima. Both do the same: forward, loss, backward, update, loss read back.
+pause before each step; the figure is the ratio of the minima. Both do the same: forward, loss, backward,
+update, loss read back.
 """
 
 from __future__ import annotations
