@@ -84,7 +84,7 @@ def _tensor(op: TensorOp) -> Tensor:
     slot, offset = op.slot_, op.offset_
     if slot is None or offset is None:
         raise CompileError.at(op, f"tensor @{op.name_} has no place yet: run plan-pack-transients first")
-    return Tensor(op.name_, op.region_, op.dtype_, op.shapes_, slot, offset, op.initial_, op.layer_)
+    return Tensor(op.name_, op.region_, op.dtype_, op.shapes_, slot, offset, op.initial_, op.layer_, op.channels_)
 
 
 def _node(op: NodeOp, computation: str, bucket: BucketOp, index: dict[str, int]) -> Node:

@@ -17,16 +17,21 @@ from trc.dialects.arch.activation import (
     TanhOp,
 )
 from trc.dialects.arch.base import float_of
-from trc.layers.descriptor import BaseDescriptor, Builder, Layer, Materialised, Value
+from trc.layers.descriptor import BaseDescriptor, Builder, Deferred, Layer, Materialised, Value
 from trc.layers.registry import register
 from trc_runtime.schema.kinds import KINDS, Kind, reads, writes
 
 
 class ActivationDescriptor(BaseDescriptor):
-    """An elementwise function of one input; `factor` names its float parameter, if it has one."""
+    """An elementwise function of one input; `factor` names its float parameter, if it has one.
 
-    def __init__(self, name: str, saves: str = "y", factor: str | None = None) -> None:
+    With `folds` it becomes part of a deferred input without activation that nobody else reads: of a normalised value
+    without any node, of a sum as the node that writes it.
+    """
+
+    def __init__(self, name: str, saves: str = "y", factor: str | None = None, folds: bool = False) -> None:
         """`saves` is what backward reads beside dy: the output `y` or the input `x`."""
+        self.act = name if folds else None
         params = ((factor, float),) if factor else ()
         self.saves_output = saves == "y"
         self.factor = factor
@@ -41,7 +46,13 @@ class ActivationDescriptor(BaseDescriptor):
         return {} if self.factor is None else {self.factor: float_of(layer.op.properties[self.factor])}
 
     def forward(self, b: Builder) -> Value:
-        """One elementwise node."""
+        """One elementwise node, or none."""
+        x = b.value(0)
+        if self.act is not None and isinstance(x, Deferred) and x.open and b.sole(0):
+            if x.owner is not None:
+                return x.fold(b.layer.name, self.act)
+            b.emit(x.kind, reads=x.reads, writes=[b.output], params={"act": self.act})
+            return Materialised(b.output)
         b.emit(self.fwd, reads=b.inputs, writes=[b.output], params=self._params(b.layer))
         return Materialised(b.output)
 
@@ -54,10 +65,10 @@ class ActivationDescriptor(BaseDescriptor):
             b.emit(self.bwd, reads=[b.output_grad, saved], writes=[dx], params=self._params(b.layer))
 
 
-register(ReluOp, ActivationDescriptor("relu"))
+register(ReluOp, ActivationDescriptor("relu", folds=True))
 register(TanhOp, ActivationDescriptor("tanh"))
 register(SiluOp, ActivationDescriptor("silu", saves="x"))
-register(Relu6Op, ActivationDescriptor("relu6"))
+register(Relu6Op, ActivationDescriptor("relu6", folds=True))
 register(LeakyReluOp, ActivationDescriptor("leaky_relu", factor="slope"))
 register(HardswishOp, ActivationDescriptor("hardswish", saves="x"))
 register(EluOp, ActivationDescriptor("elu", factor="alpha"))

@@ -1,11 +1,11 @@
-"""Fully connected layers and flatten."""
+"""Fully connected layers, flatten and channel padding."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from trc.dialects.arch.base import bool_of, int_of
-from trc.dialects.arch.dense import FcOp, FlattenOp
+from trc.dialects.arch.dense import ChannelPaddingOp, FcOp, FlattenOp
 from trc.layers.descriptor import (
     BaseDescriptor,
     Builder,
@@ -15,6 +15,7 @@ from trc.layers.descriptor import (
     Value,
     constant_shape,
     features,
+    working,
 )
 from trc.layers.registry import register
 from trc_runtime.schema.kinds import KINDS, Access, Kind, Operand, reads, writes
@@ -23,6 +24,8 @@ from trc_runtime.schema.regions import Region
 
 FLATTEN_FWD = KINDS.register(Kind("flatten_fwd", (*reads("x"), *writes("y")), may_alias=(("y", "x"),)))
 FLATTEN_BWD = KINDS.register(Kind("flatten_bwd", (*reads("dy"), *writes("dx")), may_alias=(("dx", "dy"),)))
+CHANNEL_PADDING_FWD = KINDS.register(Kind("channel_padding_fwd", (*reads("x"), *writes("y"))))
+CHANNEL_PADDING_BWD = KINDS.register(Kind("channel_padding_bwd", (*reads("dy"), *writes("dx"))))
 FC_FWD = KINDS.register(
     Kind("fc_fwd", (*reads("x", "weight"), Operand("bias", Access.READ, optional=True), *writes("y")))
 )
@@ -31,20 +34,25 @@ FC_BWD_WEIGHT = KINDS.register(Kind("fc_bwd_weight", (*reads("dy", "x"), *writes
 FC_BWD_BIAS = KINDS.register(Kind("fc_bwd_bias", (*reads("dy"), *writes("dbias"))))
 
 
-class FlattenDescriptor(BaseDescriptor):
-    """[N, H, W, C] to [N, 1, 1, HWC], channel padding removed."""
+class CopyDescriptor(BaseDescriptor):
+    """A layer without parameters that backward needs nothing of but the gradient: one node there, one back."""
+
+    def __init__(self, fwd: Kind, bwd: Kind) -> None:
+        """`fwd` reads x and writes y, `bwd` reads dy and writes dx."""
+        self.fwd = fwd
+        self.bwd = bwd
 
     def forward(self, b: Builder) -> Value:
-        """One copy."""
-        b.emit(FLATTEN_FWD, reads=b.inputs, writes=[b.output])
+        """One node."""
+        b.emit(self.fwd, reads=b.inputs, writes=[b.output])
         return Materialised(b.output)
 
     inference = forward
 
     def backward(self, b: Builder) -> None:
-        """The copy back."""
+        """One node back."""
         if (dx := b.input_grad(0)) is not None:
-            b.emit(FLATTEN_BWD, reads=[b.output_grad], writes=[dx])
+            b.emit(self.bwd, reads=[b.output_grad], writes=[dx])
 
 
 class FcDescriptor(BaseDescriptor):
@@ -68,7 +76,7 @@ class FcDescriptor(BaseDescriptor):
     def forward(self, b: Builder) -> Value:
         """One product, with the bias added."""
         bias = [b.tensor("bias")] if has_bias(b.layer) else []
-        b.emit(FC_FWD, reads=[*b.inputs, working_weight(b), *bias], writes=[b.output])
+        b.emit(FC_FWD, reads=[*b.inputs, working(b), *bias], writes=[b.output])
         return Materialised(b.output)
 
     inference = forward
@@ -80,7 +88,7 @@ class FcDescriptor(BaseDescriptor):
         if has_bias(b.layer):
             b.emit(FC_BWD_BIAS, reads=[dy], writes=[b.tensor("bias.grad")])
         if (dx := b.input_grad(0)) is not None:
-            b.emit(FC_BWD_DATA, reads=[dy, working_weight(b)], writes=[dx])
+            b.emit(FC_BWD_DATA, reads=[dy, working(b)], writes=[dx])
 
 
 def has_bias(layer: Layer) -> bool:
@@ -89,10 +97,6 @@ def has_bias(layer: Layer) -> bool:
     return attribute is None or bool_of(attribute)
 
 
-def working_weight(b: Builder) -> str:
-    """The weight that kernels read: under mixed precision the half copy of the master weight."""
-    return b.tensor("weight.half" if b.layer.precision.is_amp else "weight")
-
-
-register(FlattenOp, FlattenDescriptor())
+register(FlattenOp, CopyDescriptor(FLATTEN_FWD, FLATTEN_BWD))
+register(ChannelPaddingOp, CopyDescriptor(CHANNEL_PADDING_FWD, CHANNEL_PADDING_BWD))
 register(FcOp, FcDescriptor())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trc.dialects.arch.base import LayerOp
+from trc.layers.values import Deferred, Materialised, Value
 from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.kinds import Kind
@@ -30,23 +31,13 @@ ALL_COLUMNS = tuple(v.value for v in Variant)
 
 
 @dataclass(frozen=True)
-class Materialised:
-    """A value that lies in memory, in the tensor of that name."""
-
-    symbol: str
-
-
-# Part 2 adds Deferred(raw, scale, shift, act): the builder materialises it where a consumer takes no deferred form.
-Value = Materialised
-"""What a layer's forward returns."""
-
-
-@dataclass(frozen=True)
 class TensorDesc:
     """A tensor that a layer needs, by its name after the layer's (`weight`, `output.inf`).
 
     Of a `parameter` the compiler makes the gradient and the optimizer's moments too; of one with `half` also the
-    working copy under mixed precision.
+    working copy under mixed precision, and with `half_gradient` a half gradient that is cast to the other. What is
+    `on_demand` exists only where a node touches it. `channels` is the number of real innermost channels where the
+    shape has more.
     """
 
     name: str
@@ -55,6 +46,9 @@ class TensorDesc:
     initial: Initial = ZEROS
     parameter: bool = False
     half: bool = False
+    half_gradient: bool = False
+    on_demand: bool = False
+    channels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,12 @@ class Layer:
     """A layer as its descriptor sees it.
 
     `inputs` and `output` hold one shape a variant. `trained` says that a parameter lies in or above the layer, so
-    that its output has a gradient; `wanted` says which inputs need one.
+    that its output has a gradient; `wanted` says which inputs need one. `form` is what plan-select-kernels chose,
+    None where it chose nothing. `real_channels` is the number of real channels of the first input where its shape
+    has more (an image whose channels were rounded up).
+
+    `op` carries the parameters. Of a merged layer's part it is an operation of its own, outside of the module, with
+    the merged layer's location.
     """
 
     op: LayerOp
@@ -72,6 +71,8 @@ class Layer:
     output: tuple[Shape, ...]
     trained: bool
     wanted: tuple[bool, ...]
+    form: str | None = None
+    real_channels: int | None = None
 
     @property
     def feature_region(self) -> Region:
@@ -89,7 +90,29 @@ class Builder(Protocol):
 
     @property
     def inputs(self) -> Sequence[str]:
-        """The layer's input values, in operand order."""
+        """The layer's inputs in memory, in operand order. Looking at one that is deferred has it materialised."""
+        ...
+
+    def value(self, index: int) -> Value:
+        """An input as its layer handed it on. Whoever takes a deferred one need not have it in memory."""
+        ...
+
+    def sole(self, index: int) -> bool:
+        """Whether nobody else reads that input's value."""
+        ...
+
+    @property
+    def statistics(self) -> tuple[str, str] | None:
+        """Where to write the sums and sums of squares of the result's channels, if its only reader wants them."""
+        ...
+
+    @property
+    def result(self) -> Value:
+        """Backward only: the layer's result as its readers see it, folded activations included."""
+        ...
+
+    def choose(self, candidates: Sequence[str], act: str = "none") -> frozenset[str]:
+        """Which of the forms that fit here were chosen; `act` is the activation of a deferred input."""
         ...
 
     @property
@@ -128,7 +151,10 @@ class Descriptor(Protocol):
     """The protocol of a descriptor; `BaseDescriptor` gives the defaults."""
 
     forms: tuple[str, ...]
-    """The kernel forms that `plan-select-kernels` may choose from; the first is the default."""
+    """The kernel forms that `plan-select-kernels` may choose from; the first is the plain one, which excludes others.
+    """
+    states_form: bool
+    """Whether the chosen form is written for each such layer, and not only where it is not the default."""
     random: bool
     """Whether the nodes read the scalar `seed`."""
     alias: bool
@@ -142,6 +168,18 @@ class Descriptor(Protocol):
 
     def problems(self, layer: Layer) -> Iterable[str]:
         """Why the layer cannot be compiled, as sentences."""
+        ...
+
+    def default(self, candidates: Sequence[str]) -> frozenset[str]:
+        """The forms taken where nothing was chosen."""
+        ...
+
+    def allowed(self, target: str, layer: Layer, candidates: Sequence[str], act: str) -> frozenset[str]:
+        """Which of the forms that fit the target has kernels for; `act` is the activation of a deferred input."""
+        ...
+
+    def statistics(self, layer: Layer) -> tuple[str, str] | None:
+        """The layer's tensors for sums and sums of squares of its input's channels, if it can use them."""
         ...
 
     def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
@@ -169,6 +207,7 @@ class BaseDescriptor:
     """Defaults for a layer of one materialised form, without parameters or randomness."""
 
     forms: tuple[str, ...] = ("materialised",)
+    states_form: bool = False
     random: bool = False
     alias: bool = False
     passes_gradient: bool = False
@@ -178,6 +217,18 @@ class BaseDescriptor:
     def problems(self, layer: Layer) -> Iterable[str]:
         """Nothing to object to."""
         return ()
+
+    def default(self, candidates: Sequence[str]) -> frozenset[str]:
+        """All that fit."""
+        return frozenset(candidates)
+
+    def allowed(self, target: str, layer: Layer, candidates: Sequence[str], act: str) -> frozenset[str]:
+        """All that fit."""
+        return frozenset(candidates)
+
+    def statistics(self, layer: Layer) -> tuple[str, str] | None:
+        """None are used."""
+        return None
 
     def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
         """The result in training and in inference."""
@@ -208,8 +259,39 @@ def channels(shapes: Sequence[Shape]) -> tuple[Shape, ...]:
 
 
 def features(layer: Layer) -> list[TensorDesc]:
-    """The tensors for a layer's result: one for training, one for inference."""
+    """The tensors for a layer's result: in training, recomputed for backward, in inference. Only used ones exist."""
+    region, train = layer.feature_region, train_only(layer.output)
     return [
-        TensorDesc("output", layer.feature_region, train_only(layer.output)),
-        TensorDesc("output.inf", layer.feature_region, infer_only(layer.output)),
+        TensorDesc("output", region, train, on_demand=True),
+        TensorDesc("output.bwd", region, train, on_demand=True),
+        TensorDesc("output.inf", region, infer_only(layer.output), on_demand=True),
     ]
+
+
+def working(b: Builder, parameter: str = "weight") -> str:
+    """A parameter as kernels read it: under mixed precision the half copy of the master."""
+    return b.tensor(f"{parameter}.half" if b.layer.precision.is_amp else parameter)
+
+
+__all__ = [
+    "ALL_COLUMNS",
+    "INFER_COLUMNS",
+    "TRAIN_COLUMNS",
+    "ZEROS",
+    "BaseDescriptor",
+    "Builder",
+    "Columns",
+    "Deferred",
+    "Descriptor",
+    "Layer",
+    "Materialised",
+    "Shape",
+    "TensorDesc",
+    "Value",
+    "channels",
+    "constant_shape",
+    "features",
+    "infer_only",
+    "train_only",
+    "working",
+]

@@ -33,7 +33,7 @@ class DropoutDescriptor(BaseDescriptor):
 
     def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
         """The result, and the mask where backward will read it."""
-        yield features(layer)[0]
+        yield from features(layer)
         if layer.wanted[0]:
             yield TensorDesc("mask", Region.S_MASK, train_only(layer.output))
 
@@ -61,7 +61,7 @@ class DropoutDescriptor(BaseDescriptor):
 
     def inference(self, b: Builder) -> Value:
         """The input itself."""
-        return Materialised(b.inputs[0])
+        return b.value(0)
 
 
 def stream_of(layer: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from xdsl.passes import ModulePass
 
 from trc.diagnostics import CompileError
+from trc.passes.plan.network import CHANNEL_MULTIPLE
 from trc.passes.plan.settings import optimizer_options
 from trc.passes.registry import load_pass
 from trc_runtime.schema.config import RunConfig
@@ -156,6 +157,8 @@ def build_pipeline(
         "end-width": end[1],
         "val-height": config.val_resolution[0],
         "val-width": config.val_resolution[1],
+        # Under mixed precision the model's input may have got more channels than the images have.
+        "channels": config.input[2] if config.precision.is_amp and config.input[2] % CHANNEL_MULTIPLE else 0,
         "train-samples": config.train_samples or 0,
         "val-samples": config.val_samples or 0,
         "world-size": config.world_size,

@@ -42,7 +42,8 @@ class Tensor:
 
     `shapes` has one entry a variant, in the variants' order; None where no graph of that variant touches it.
     Shapes are logical; in memory the last dimension is padded (`regions.channel_alignment`). `offset` and `slot`
-    are bytes from the beginning of the arena.
+    are bytes from the beginning of the arena. Of the last dimension `channels` are real, None for all: the others hold
+    zeros, exist for the kernels' sake only, and are never shown to users.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Tensor:
     offset: int
     initial: Initial
     layer: str | None
+    channels: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The kinds of part 1: names, operands in order, scalars and parameters, as the kernels expect them."""
+"""The kinds: names, operands in order, scalars and parameters, as the kernels expect them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from trc_runtime.schema.kinds import KINDS, Access
 
 ADAM = "lr beta1 beta2 eps weight_decay bias_correction1 bias_correction2 scaling has_nan"
 BN = "y next_mean next_var saved_mean saved_invstd"
+AFFINE = "gamma beta prev_mean prev_var"
+FINAL = "scale shift next_mean next_var saved_mean saved_invstd"
+WINDOW = "stride padding groups"
+POOL = "kernel stride padding"
 SMOOTHING = "label_smoothing"
 
 # name: reads | updates | writes | scalars | params; `?` marks what may be left out
@@ -34,7 +38,29 @@ TABLE = {
     "bn_fwd": f"x gamma beta prev_mean prev_var | | {BN} | | eps momentum",
     "bn_bwd": "dy x gamma saved_mean saved_invstd | | dgamma dbeta dx? | |",
     "bn_fold": "gamma beta mean var | | eq_scale eq_bias | | eps",
-    "affine_fwd": "x scale bias | | y | |",
+    "affine_fwd": "x scale bias | | y | | act",
+    "affine_add_act_fwd": "x scale bias shortcut | | y | | act",
+    "materialise": "x scale shift | | y | | act",
+    "norm_add_act_fwd": "x scale shift shortcut shortcut_scale? shortcut_shift? | | y | | act",
+    "bn_stats": "x | | sum sumsq | |",
+    "bn_finalize": f"x sum sumsq {AFFINE} | | {FINAL} | | eps momentum",
+    "norm_bwd": "dy x scale shift gamma saved_mean saved_invstd | | dgamma dbeta dx? | | act",
+    "conv_fwd": f"x weight bias? | | y | | {WINDOW}",
+    "conv_stats_fwd": f"x weight bias? | | y sum sumsq | | {WINDOW}",
+    "conv_norm_fwd": f"x weight scale shift bias? | | y | | {WINDOW} act",
+    "conv_norm_stats_fwd": f"x weight scale shift bias? | | y sum sumsq | | {WINDOW} act",
+    "conv_bwd_data": f"dy weight | | dx | | {WINDOW}",
+    "conv_bwd_weight": f"dy x | | dweight | | {WINDOW}",
+    "conv_norm_bwd_weight": f"dy x scale shift | | dweight | | {WINDOW} act",
+    "conv_bwd_bias": "dy | | dbias | |",
+    "max_pool_fwd": f"x | | y mask? | | {POOL}",
+    "max_pool_bwd": f"dy mask | | dx | | {POOL}",
+    "avg_pool_fwd": f"x | | y | | {POOL}",
+    "avg_pool_bwd": f"dy | | dx | | {POOL}",
+    "gap_fwd": "x | | y | |",
+    "gap_bwd": "dy | | dx | |",
+    "channel_padding_fwd": "x | | y | |",
+    "channel_padding_bwd": "dy | | dx | |",
     "add_fwd": "a b | | y | |",
     "softmax_ce_fwd": f"logits label | | probs loss top1 top5 | | {SMOOTHING}",
     "softmax_ce_bwd": f"probs label | | dlogits | scaling | {SMOOTHING}",

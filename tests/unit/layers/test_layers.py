@@ -13,7 +13,7 @@ from tests.unit.passes.plan.nets import ACTIVATIONS, Net, planned
 from trc.dialects.arch import (
     AddOp,
     Bn1dOp,
-    ConvOp,
+    CbrOp,
     DropoutOp,
     EluOp,
     FcOp,
@@ -40,11 +40,12 @@ def test_a_second_descriptor_is_refused() -> None:
         register(FcOp, BaseDescriptor())  # type: ignore[arg-type]
 
 
-def test_an_unknown_layer_has_none() -> None:
+def test_a_merged_layer_has_none_but_is_known() -> None:
     net = Net((8, 8, 8))
-    value = net.add(ConvOp, net.input, out_channels=8, kernel=3)
+    value = net.add(CbrOp, net.input, out_channels=8, kernel=3)
     assert isinstance(value.owner, LayerOp)
     assert find(value.owner) is None
+    assert "arch.cbr" in known_ops()
 
 
 def behind(kind: type[LayerOp], **options: float) -> ModuleOp:

@@ -60,6 +60,9 @@ LARGEST = 2**31 - 1
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]*(\.[A-Za-z0-9_$-]+)*")
 """A layer's name: it becomes part of the symbols of its tensors."""
 
+FORM = re.compile(r"[a-z_]+(\+[a-z_]+)*")
+"""A kernel form: words joined by plus signs."""
+
 
 class ShapeProblem(Exception):
     """Why a layer cannot take the shapes that it is given; the message names the sizes, not the layer."""
@@ -417,6 +420,7 @@ class LayerOp(ArchOp):
 
     first = opt_prop_def(UnitAttr)
     parts = opt_prop_def(ArrayAttr[StringAttr])
+    forms = opt_prop_def(ArrayAttr[StringAttr])
     result = result_def(TensorType)
     traits = traits_def(Pure())
 
@@ -435,6 +439,27 @@ class LayerOp(ArchOp):
         """The names of the layers that a merged one stands for; of any other, its own."""
         return (self.layer_name,) if self.parts is None else tuple(part.data for part in self.parts)
 
+    @property
+    def forms_(self) -> dict[str, str]:
+        """The chosen kernel forms, by the name of the leaf: of `["conv1 = stats+norm"]` conv1's is `stats+norm`."""
+        if self.forms is None:
+            return {}
+        pairs = (form.data.partition(" = ") for form in self.forms)
+        return {leaf: words for leaf, _, words in pairs}
+
+    def form_problems(self) -> Iterator[str]:
+        """Kernel forms that are none, or of no layer that this one stands for."""
+        seen: set[str] = set()
+        for form in () if self.forms is None else self.forms:
+            leaf, equals, words = form.data.partition(" = ")
+            if not equals or FORM.fullmatch(words) is None:
+                yield f"'{form.data}' is no choice of a form: it looks like 'conv1 = stats+norm'"
+            elif leaf not in self.leaf_names:
+                yield f"a form is chosen for '{leaf}'; the layer is {', '.join(self.leaf_names)}"
+            elif leaf in seen:
+                yield f"the form of '{leaf}' is chosen twice"
+            seen.add(leaf)
+
     def problems(self) -> Iterator[str]:
         """Parameters, types, and a known result type that contradicts the inputs."""
         yield from self.field_problems()
@@ -449,6 +474,7 @@ class LayerOp(ArchOp):
         for name in self.leaf_names if self.parts is not None else ():
             if NAME.fullmatch(name) is None:
                 yield f"'{name}' is no name for a layer: letters, digits, _, -, $ and single dots inside"
+        yield from self.form_problems()
         if result == UNKNOWN or next(self.field_problems(), None) is not None:
             return
         try:
@@ -472,6 +498,10 @@ class LayerOp(ArchOp):
                 printer.print_list(self.parts, lambda part: printer.print_string_literal(part.data))
         if self.first is not None:
             printer.print_string(" first")
+        if self.forms is not None:
+            printer.print_string(" forms ")
+            with printer.in_square_brackets():
+                printer.print_list(self.forms, lambda form: printer.print_string_literal(form.data))
         print_extra_attributes(printer, self)
         if self.result.type != tensor_of(UNKNOWN):
             printer.print_string(" : ")
@@ -494,6 +524,9 @@ class LayerOp(ArchOp):
             properties["parts"] = ArrayAttr(map(string, names))
         if parser.parse_optional_keyword("first"):
             properties["first"] = UNIT
+        if parser.parse_optional_keyword("forms"):
+            words = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_str_literal)
+            properties["forms"] = ArrayAttr(map(string, words))
         attributes = parser.parse_optional_attr_dict_with_keyword()
         type_ = parser.parse_type() if parser.parse_optional_punctuation(":") else tensor_of(UNKNOWN)
         return cls.create(

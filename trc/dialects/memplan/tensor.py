@@ -78,6 +78,7 @@ class TensorOp(CheckedOp):
     layer = opt_prop_def(StringAttr)
     slot = opt_prop_def(IntegerAttr[I64])
     offset = opt_prop_def(IntegerAttr[I64])
+    channels = opt_prop_def(IntegerAttr[I64])
     traits = traits_def(SymbolOpInterface())
 
     def __init__(
@@ -91,6 +92,7 @@ class TensorOp(CheckedOp):
         slot: int | None = None,
         offset: int | None = None,
         *,
+        channels: int | None = None,
         location: LocationAttr | None = None,
     ) -> None:
         properties: dict[str, Attribute] = {
@@ -107,6 +109,8 @@ class TensorOp(CheckedOp):
             properties["slot"] = integer(slot)
         if offset is not None:
             properties["offset"] = integer(offset)
+        if channels is not None:
+            properties["channels"] = integer(channels)
         Operation.__init__(self, properties=properties, location=location)
 
     @property
@@ -157,6 +161,11 @@ class TensorOp(CheckedOp):
     def offset_(self, value: int | None) -> None:
         self._set("offset", value)
 
+    @property
+    def channels_(self) -> int | None:
+        """How many of the innermost channels are real, None for all; the others hold zeros and are never shown."""
+        return None if self.channels is None else self.channels.value.data
+
     def _set(self, key: str, value: int | None) -> None:
         if value is None:
             self.properties.pop(key, None)
@@ -178,6 +187,9 @@ class TensorOp(CheckedOp):
         shapes = self.shapes_
         if not any(shapes):
             yield f"{name}: no column has a shape; a tensor that no graph touches has no place in the table"
+        real = self.channels_
+        if real is not None and not all(shape is None or 0 < real < shape[-1] for shape in shapes):
+            yield f"{name}: {real} real channels should be fewer than the shape has, and at least 1"
         needed, largest = 0, None
         for variant, shape in zip(Variant, shapes, strict=True):
             if shape is None:
@@ -209,6 +221,8 @@ class TensorOp(CheckedOp):
         dtype = DTYPES.get(self.dtype)
         element = str(self.dtype) if dtype is None else dtype.value
         printer.print_string(f" {self.region.data.name} {element} {columns_text(self.shapes_)}")
+        if self.channels is not None:
+            printer.print_string(f" of {self.channels.value.data}")
         if self.initial is not None:
             printer.print_string(f" init {initial_text(self.initial.data)}")
         print_layer(printer, self)
@@ -225,10 +239,11 @@ class TensorOp(CheckedOp):
         region = parse_region_word(parser)
         dtype = parse_dtype(parser)
         shapes = parse_columns(parser)
+        channels = parse_int64(parser) if parser.parse_optional_keyword("of") else None
         initial = parse_initial(parser) if parser.parse_optional_keyword("init") else ZEROS
         layer = parse_layer(parser)
         slot = parse_int64(parser) if parser.parse_optional_keyword("slot") else None
         offset = parse_int64(parser) if parser.parse_optional_keyword("at") else None
-        op = cls(name, region, dtype, shapes, initial, layer, slot, offset)
+        op = cls(name, region, dtype, shapes, initial, layer, slot, offset, channels=channels)
         parse_extra_attributes(parser, op)
         return op

@@ -15,6 +15,7 @@ from trc.layers.descriptor import (
     constant_shape,
     infer_only,
 )
+from trc.passes.plan.network import Network
 from trc.passes.plan.settings import OptimizerSettings
 from trc_runtime.schema.plan import Initial
 from trc_runtime.schema.regions import Region
@@ -26,18 +27,20 @@ AMP_INITIAL_SCALING = 8192.0
 
 
 def baseline(
-    specs: Sequence[SpecOp], image: tuple[Shape, ...], optimizer: OptimizerSettings, rates: int, random: bool
+    specs: Sequence[SpecOp], network: Network, optimizer: OptimizerSettings, rates: int, random: bool
 ) -> Iterator[TensorDesc]:
     """The baseline tensors in order.
 
-    `image` is the input's shape a variant, `rates` the length of the learning rate table, `random` whether a layer
+    `rates` is the length of the learning rate table, `random` whether a layer
     draws random numbers.
     """
     amp = specs[0].precision_.is_amp
     labels = tuple((spec.batch_, 1, 1, 1) for spec in specs)
     for buffer in "AB":
         yield TensorDesc(f"label_{buffer.lower()}", Region[f"I_{buffer}_LABEL"], labels)
-        yield TensorDesc(f"data_{buffer.lower()}", Region[f"I_{buffer}_DATA"], image)
+        yield TensorDesc(
+            f"data_{buffer.lower()}", Region[f"I_{buffer}_DATA"], network.input, channels=network.real_channels
+        )
     yield TensorDesc("label", Region.T_TEMP_INT32, labels)
     yield from _integers(specs, random)
     yield from _floats(optimizer, amp)

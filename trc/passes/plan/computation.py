@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trc.layers.joining import ADD_FWD
 from trc.layers.optimizer import (
     ADAM_UPDATE,
     BIAS_CORRECTION,
@@ -19,15 +18,14 @@ from trc.layers.system import (
     CHECK_NAN,
     CLEAR,
     COMMIT_STATS,
-    COPY,
     H2D_COPY,
     MEAN_ALLREDUCE,
     SCALE_UPDATE,
 )
-from trc.passes.plan.gradients import Gradients, plan_gradients
-from trc.passes.plan.network import INPUT, Network
-from trc.passes.plan.nodes import Bucket, Buckets, LayerBuilder
+from trc.passes.plan.network import Network
+from trc.passes.plan.nodes import Bucket, Buckets
 from trc.passes.plan.settings import OptimizerSettings
+from trc.passes.plan.trace import Trace
 from trc_runtime.schema.graphs import GraphId
 from trc_runtime.schema.regions import Region, region_range
 
@@ -35,6 +33,10 @@ Range = tuple[Region, Region]
 
 _RESULTS = ("loss", "top1", "top5")
 _SUMS = ("accum_loss", "accum_top1", "accum_top5")
+_HALF_GRADIENTS = {
+    GraphId.CAST_DEEP_GRAD_FP16_TO_FP32: Region.G_DEEP_CONV_FP16,
+    GraphId.CAST_FIRST_GRAD_FP16_TO_FP32: Region.G_FIRST_CONV_FP16,
+}
 _WEIGHTS = ("FC_WEIGHT", "DEEP_CONV")
 _BIASES = ("BN_BIAS", "FC_BIAS")
 _GRADIENTS: Range = (Region.G_BN_BIAS, Region.G_DEEP_CONV)
@@ -55,16 +57,20 @@ class Filled:
 
 def build_train(network: Network, settings: OptimizerSettings, filled: Filled, world_size: int) -> Buckets:
     """Forward, backward and everything a training step does besides."""
-    buckets = Buckets()
-    gradients = plan_gradients(network)
+    trace = Trace(network)
+    buckets = trace.buckets
     for letter in "AB":
         transfer = buckets[GraphId[f"TRANSFER_{letter}"]]
         span = Region[f"I_{letter}_LABEL"], Region[f"I_{letter}_DATA"]
         transfer.emit(H2D_COPY, writes=[span], params={"buffer": letter})
-    values = _forward(network, buckets)
-    _backward(network, gradients, values, buckets)
+    trace.forward()
+    trace.backward()
     if (span := (Region.G_BN_BIAS, Region.G_DEEP_CONV_FP16)) in filled:
         buckets[GraphId.ZERO_GRAD].emit(CLEAR, writes=[span])
+    for graph_id, region in _HALF_GRADIENTS.items():
+        if (region, region) in filled:
+            target = Region[region.name.removesuffix("_FP16")]
+            buckets[graph_id].emit(CAST_RANGE, reads=[(region, region)], writes=[(target, target)])
     if world_size > 1:
         _communicate(buckets, filled)
     if _GRADIENTS in filled:
@@ -79,71 +85,21 @@ def build_train(network: Network, settings: OptimizerSettings, filled: Filled, w
         cast = buckets[GraphId.CAST_MAIN_FP32_TO_FP16]
         cast.emit(CAST_RANGE, reads=[weights], writes=[_span("A", _WEIGHTS)])
     buckets[GraphId.CLEAR_METRICS].emit(CLEAR, writes=[_METRICS])
-    fold = buckets[GraphId.UPDATE_BN_INF_PARAMS]
-    for layer, descriptor in zip(network.layers, network.descriptors, strict=True):
-        descriptor.fold(LayerBuilder(fold, layer, (), ""))
+    trace.fold()
     return buckets
 
 
 def build_infer(network: Network, world_size: int) -> Buckets:
     """Inference and its metrics."""
-    buckets = Buckets()
+    trace = Trace(network)
+    buckets = trace.buckets
     for letter in "AB":
-        bucket = buckets[GraphId[f"INF_MAIN_{letter}"]]
-        bucket.emit(COPY, reads=[f"label_{letter.lower()}"], writes=["label"])
-        values = {INPUT: f"data_{letter.lower()}"}
-        for n, (layer, descriptor) in enumerate(zip(network.layers, network.descriptors, strict=True)):
-            inputs = [values[s] for s in network.sources[n]]
-            builder = LayerBuilder(bucket, layer, inputs, f"{layer.name}.output.inf")
-            values[n] = descriptor.inference(builder).symbol
+        trace.inference(letter)
     _accumulate(buckets[GraphId.ACCUM_METRICS], "val_batch_size", "zero_flag")
     _accumulate(buckets[GraphId.ACCUM_METRICS_VAL_LAST], "last_val_batch_size", "zero_flag")
     if world_size > 1:
         buckets[GraphId.VAL_RESULT_COMM].emit(MEAN_ALLREDUCE, updates=[_METRICS])
     return buckets
-
-
-def _forward(network: Network, buckets: Buckets) -> dict[int, str]:
-    """Training forward; the symbol of each layer's result. The input's is that of its copy, if there is one."""
-    values: dict[int, str] = {}
-    first = 0
-    for letter in "AB":
-        data = f"data_{letter.lower()}"
-        bucket = buckets[GraphId[f"FIRST_LAYER_FWD_{letter}"]]
-        bucket.emit(COPY, reads=[f"label_{letter.lower()}"], writes=["label"])
-        if network.direct:
-            values[0] = _forward_layer(network, 0, [data], bucket)
-            first = 1
-        else:
-            values[INPUT] = f"{network.layers[0].name}.input"
-            bucket.emit(COPY, reads=[data], writes=[values[INPUT]])
-    deep = buckets[GraphId.DEEP_FWD_BWD]
-    for n in range(first, len(network.layers)):
-        values[n] = _forward_layer(network, n, [values[s] for s in network.sources[n]], deep)
-    return values
-
-
-def _forward_layer(network: Network, n: int, inputs: list[str], bucket: Bucket) -> str:
-    layer = network.layers[n]
-    return network.descriptors[n].forward(LayerBuilder(bucket, layer, inputs, f"{layer.name}.output")).symbol
-
-
-def _backward(network: Network, gradients: Gradients, values: dict[int, str], buckets: Buckets) -> None:
-    """Backward in reverse order; before each layer the parts of its result's gradient are added."""
-    deep = buckets[GraphId.DEEP_FWD_BWD]
-    for n in reversed(range(len(network.layers))):
-        layer = network.layers[n]
-        for a, b, total in gradients.sums[n]:
-            deep.emit(ADD_FWD, reads=[a, b], writes=[total], layer=layer.name, location=layer.op.location)
-        if not layer.trained or network.descriptors[n].passes_gradient:
-            continue
-        if n == 0 and network.direct:
-            places = [(buckets[GraphId[f"FIRST_LAYER_BWD_{letter}"]], [f"data_{letter.lower()}"]) for letter in "AB"]
-        else:
-            places = [(deep, [values[s] for s in network.sources[n]])]
-        for bucket, inputs in places:
-            builder = LayerBuilder(bucket, layer, inputs, values[n], gradients.of_output[n], gradients.of_input[n])
-            network.descriptors[n].backward(builder)
 
 
 def _communicate(buckets: Buckets, filled: Filled) -> None:

@@ -1,12 +1,14 @@
 """Where the gradients of activations live, and where several of them are summed.
 
 The gradient of a layer's result is the sum over its uses. A use of its own writes a tensor; a layer that passes its
-gradient on (a sum of branches, an identity) contributes its own result's gradient, the same tensor. Where one use
-exists its tensor is the gradient; where several exist they are added in the order of the uses.
+gradient on (a sum of branches, an identity, an activation that became part of its input) contributes its own
+result's gradient, the same tensor. Where one use exists its tensor is the gradient; where several exist they are added
+in the order of the uses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from trc.passes.plan.network import INPUT, Network
@@ -28,16 +30,23 @@ class Gradients:
     tensors: list[list[str]] = field(default_factory=list[list[str]])
 
 
-def plan_gradients(network: Network) -> Gradients:
-    """Name the gradients of all activations. Linear in the uses."""
+def plan_gradients(network: Network, folded: Collection[int] = ()) -> Gradients:
+    """Name the gradients of all activations. Linear in the uses.
+
+    `folded` are layers that became part of their only input: its gradient is theirs.
+    """
     count = len(network.layers)
+    owner = list(range(count))
     uses: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for n, (layer, roots) in enumerate(zip(network.layers, network.roots, strict=True)):
         if network.descriptors[n].alias:
             continue  # its readers count as readers of what it passes on
+        if n in folded:
+            owner[n] = owner[roots[0]]
+            continue
         for i, root in enumerate(roots):
             if layer.wanted[i] and root != INPUT:
-                uses[root].append((n, i))
+                uses[owner[root]].append((n, i))
     result = Gradients(
         [None] * count,
         [[None] * len(roots) for roots in network.roots],

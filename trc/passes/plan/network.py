@@ -12,33 +12,62 @@ from trc.diagnostics import CompileError, Diagnostic, diagnostic_at
 from trc.dialects.arch import ModelOp, OutputOp
 from trc.dialects.arch.base import LayerOp, ShapeProblem, is_static, shape_of
 from trc.dialects.arch.base import Shape as ArchShape
-from trc.dialects.memplan import SpecOp
 from trc.layers.descriptor import Descriptor, Layer, Shape
-from trc.layers.registry import require
+from trc.layers.registry import WHOLE_INPUT, parts_of, require
 from trc.passes.plan.common import required, specs_of
 from trc_runtime.schema.dtypes import Precision
 
 INPUT = -1
 """The source of what the network is fed with."""
 
+CHANNEL_MULTIPLE = 4
+"""What arch-align-amp-channels rounds the input's channels up to."""
+
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in order, each with its descriptor.
+    """Layers in order, each with its descriptor; merged layers are their parts here.
 
-    `sources[l][i]` is the layer that makes input i of layer l, or INPUT; `roots` is the same with layers that only
-    pass their input on looked through. `direct` says that the first layer alone reads the network's input, so that
-    it runs in the buckets of the two input buffers; otherwise the input is copied for all its readers.
+    `tops[l]` is the operation of the module that layer l comes from. `sources[l][i]` is the layer that makes input i
+    of layer l, or INPUT; `roots` is the same with layers that only pass their input on looked through, and
+    `readers[l]` are the (layer, input) pairs that read layer l's result, these looked through too. `direct` says that
+    the first layer alone reads the network's input, so that it runs in the buckets of the two input buffers; otherwise
+    the input is copied for all its readers. Of the input's channels `real_channels` are real (None: all).
     """
 
     name: str
     precision: Precision
     layers: tuple[Layer, ...]
     descriptors: tuple[Descriptor, ...]
+    tops: tuple[LayerOp, ...]
     sources: tuple[tuple[int, ...], ...]
     roots: tuple[tuple[int, ...], ...]
+    readers: tuple[tuple[tuple[int, int], ...], ...]
     direct: bool
     input: tuple[Shape, ...]
+    real_channels: int | None
+
+
+@dataclass(frozen=True)
+class Image:
+    """A variant's input."""
+
+    name: str
+    batch: int
+    height: int
+    width: int
+    channels: int
+    location: Operation | None = None
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A layer before its shapes are known."""
+
+    top: LayerOp
+    op: LayerOp
+    name: str
+    sources: tuple[int, ...]
 
 
 def read_model(module: ModuleOp) -> ModelOp:
@@ -66,53 +95,68 @@ def layer_ops(model: ModelOp) -> list[LayerOp]:
 def read_network(module: ModuleOp) -> Network:
     """Read and check the network; CompileError lists every layer that cannot be compiled."""
     specs = specs_of(module)
-    model = read_model(module)
+    images = [Image(s.name_, s.batch_, s.height_, s.width_, s.channels_, s) for s in specs]
+    return network_of(read_model(module), images, specs[0].precision_)
+
+
+def network_of(model: ModelOp, images: Sequence[Image], precision: Precision) -> Network:
+    """A model with its inputs, one a variant."""
     ops = layer_ops(model)
     _check_normalised(model, ops)
-    descriptors = require(ops)
+    leaves = _leaves(model, ops)
+    descriptors = require(leaf.op for leaf in leaves)
     if not descriptors[-1].is_loss or any(d.is_loss for d in descriptors[:-1]):
         raise CompileError.at(model, "the network must end in its only loss: run arch-normalize-softmax-ce first")
-    sources = _sources(model, ops)
+    sources = tuple(leaf.sources for leaf in leaves)
     roots = _roots(sources, descriptors)
-    wanted, trained = _trained(descriptors, roots)
-    shapes = _shapes(model, ops, sources, specs)
+    wanted, trained = _trained(descriptors, sources)
+    depth = shape_of(model.body.block.args[0])[3]
+    assert depth is not None
+    real = _real_channels(images, depth, precision)
+    shapes = _shapes(leaves, images, depth)
+    forms = {top: top.forms_ for top in ops}
     layers = tuple(
         Layer(
-            op,
-            op.layer_name,
-            specs[0].precision_,
-            tuple(shapes[s] for s in sources[n]),
+            leaf.op,
+            leaf.name,
+            precision,
+            tuple(shapes[s] for s in leaf.sources),
             shapes[n],
             trained[n],
             wanted[n],
+            forms[leaf.top].get(leaf.name),
+            real if roots[n] == (INPUT,) else None,
         )
-        for n, op in enumerate(ops)
+        for n, leaf in enumerate(leaves)
     )
     problems = [
-        diagnostic_at(layer.op, text, layer.name)
-        for layer, d in zip(layers, descriptors, strict=True)
+        diagnostic_at(leaf.top, text, layer.name)
+        for leaf, layer, d in zip(leaves, layers, descriptors, strict=True)
         for text in d.problems(layer)
     ]
     if problems:
         raise CompileError(problems)
     if not trained[-1]:
         raise CompileError.at(model, "the network has no parameters: there is nothing to train")
-    readers = [n for n, s in enumerate(sources) if INPUT in s]
+    at_input = [n for n, s in enumerate(sources) if INPUT in s]
     direct = (
-        len(readers) == 1
-        and ops[readers[0]].first is not None
-        and len(sources[readers[0]]) == 1
-        and not descriptors[readers[0]].alias
+        len(at_input) == 1
+        and leaves[at_input[0]].op.first is not None
+        and len(sources[at_input[0]]) == 1
+        and not descriptors[at_input[0]].alias
     )
     return Network(
         model.sym_name.data,
-        specs[0].precision_,
+        precision,
         layers,
         tuple(descriptors),
+        tuple(leaf.top for leaf in leaves),
         sources,
         roots,
+        _readers(roots, descriptors),
         direct,
         shapes[INPUT],
+        real,
     )
 
 
@@ -131,16 +175,45 @@ def _check_normalised(model: ModelOp, ops: Sequence[LayerOp]) -> None:
         raise CompileError(problems)
 
 
-def _sources(model: ModelOp, ops: Sequence[LayerOp]) -> tuple[tuple[int, ...], ...]:
+def _leaves(model: ModelOp, ops: Sequence[LayerOp]) -> list[_Leaf]:
+    """The layers with merged ones replaced by their parts."""
     index: dict[SSAValue, int] = {model.body.block.args[0]: INPUT}
-    sources: list[tuple[int, ...]] = []
-    for n, op in enumerate(ops):
-        sources.append(tuple(index[v] for v in op.operands))
-        index[op.result] = n
+    leaves: list[_Leaf] = []
+    for op in ops:
+        inputs = [index[v] for v in op.operands]
+        base = len(leaves)
+        for part in parts_of(op):
+            # A part's inputs are other parts, or, from WHOLE_INPUT downwards, the operands of the whole.
+            sources = tuple(base + i if i >= 0 else inputs[WHOLE_INPUT - i] for i in part.inputs)
+            leaves.append(_Leaf(op, part.op, part.name, sources))
+        index[op.result] = len(leaves) - 1
     output: Operation | None = model.body.block.last_op
-    if not isinstance(output, OutputOp) or index.get(output.operands[0]) != len(ops) - 1:
+    if not isinstance(output, OutputOp) or index.get(output.operands[0]) != len(leaves) - 1:
         raise CompileError.at(model, "the network's result must be that of its last layer")
-    return tuple(sources)
+    return leaves
+
+
+def _real_channels(images: Sequence[Image], depth: int, precision: Precision) -> int | None:
+    """How many of the input's channels are real, None for all; the others exist under mixed precision only."""
+    for image in images:
+        if image.channels != depth and (
+            not precision.is_amp or -(-image.channels // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE != depth
+        ):
+            text = f"@{image.name} has {image.channels} channels, the network's input {depth}"
+            raise CompileError(text) if image.location is None else CompileError.at(image.location, text)
+    return None if images[0].channels == depth else images[0].channels
+
+
+def _readers(
+    roots: tuple[tuple[int, ...], ...], descriptors: Sequence[Descriptor]
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    readers: list[list[tuple[int, int]]] = [[] for _ in roots]
+    for n, inputs in enumerate(roots):
+        if not descriptors[n].alias:  # its readers count as readers of what it passes on
+            for i, root in enumerate(inputs):
+                if root != INPUT:
+                    readers[root].append((n, i))
+    return tuple(map(tuple, readers))
 
 
 def _roots(sources: tuple[tuple[int, ...], ...], descriptors: Sequence[Descriptor]) -> tuple[tuple[int, ...], ...]:
@@ -154,49 +227,37 @@ def _roots(sources: tuple[tuple[int, ...], ...], descriptors: Sequence[Descripto
 
 
 def _trained(
-    descriptors: Sequence[Descriptor], roots: tuple[tuple[int, ...], ...]
+    descriptors: Sequence[Descriptor], sources: tuple[tuple[int, ...], ...]
 ) -> tuple[list[tuple[bool, ...]], list[bool]]:
     """Which inputs need a gradient (a parameter lies above them), and which layers have one below or in them."""
     trained: list[bool] = []
     wanted: list[tuple[bool, ...]] = []
-    for descriptor, inputs in zip(descriptors, roots, strict=True):
+    for descriptor, inputs in zip(descriptors, sources, strict=True):
         wanted.append(tuple(s != INPUT and trained[s] for s in inputs))
         trained.append(descriptor.has_parameters or any(wanted[-1]))
     return wanted, trained
 
 
-def _shapes(
-    model: ModelOp, ops: Sequence[LayerOp], sources: tuple[tuple[int, ...], ...], specs: Sequence[SpecOp]
-) -> dict[int, tuple[Shape, ...]]:
-    """Six shapes for the network's input and for each layer's result."""
-    _, height, width, depth = shape_of(model.body.block.args[0])
+def _shapes(leaves: Sequence[_Leaf], images: Sequence[Image], depth: int) -> dict[int, tuple[Shape, ...]]:
+    """One shape an image for the network's input and for each layer's result."""
     by_size: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {}
-    for spec in specs:
-        if spec.channels_ != depth:
-            raise CompileError.at(spec, f"@{spec.name_} has {spec.channels_} channels, the network's input {depth}")
-        size = spec.height_, spec.width_
-        if size in by_size:
-            continue
-        if size == (height, width):
-            by_size[size] = {n: _without_batch(shape_of(op.result)) for n, op in enumerate(ops)}
-        else:
-            by_size[size] = _infer((*size, spec.channels_), ops, sources, spec)
-        by_size[size][INPUT] = (*size, spec.channels_)
-    columns = [(spec.batch_, by_size[spec.height_, spec.width_]) for spec in specs]
-    return {n: tuple((batch, *shapes[n]) for batch, shapes in columns) for n in (INPUT, *range(len(ops)))}
+    for image in images:
+        size = image.height, image.width
+        if size not in by_size:
+            by_size[size] = _infer((*size, depth), leaves, image.name)
+    columns = [(image.batch, by_size[image.height, image.width]) for image in images]
+    return {n: tuple((batch, *shapes[n]) for batch, shapes in columns) for n in (INPUT, *range(len(leaves)))}
 
 
-def _infer(
-    image: tuple[int, int, int], ops: Sequence[LayerOp], sources: tuple[tuple[int, ...], ...], spec: SpecOp
-) -> dict[int, tuple[int, int, int]]:
-    """The shapes at a resolution that the types do not show."""
-    found: dict[int, ArchShape] = {INPUT: (None, *image)}
-    for n, op in enumerate(ops):
+def _infer(size: tuple[int, int, int], leaves: Sequence[_Leaf], variant: str) -> dict[int, tuple[int, int, int]]:
+    """The shapes at a resolution, without the batch."""
+    found: dict[int, ArchShape] = {INPUT: (None, *size)}
+    for n, leaf in enumerate(leaves):
         try:
-            found[n] = op.infer_shape([found[s] for s in sources[n]])
+            found[n] = leaf.op.infer_shape([found[s] for s in leaf.sources])
         except ShapeProblem as err:
-            where = f"at {image[0]}x{image[1]} (@{spec.name_})"
-            raise CompileError.at(op, f"{where}: {err}", op.layer_name) from None
+            where = f"at {size[0]}x{size[1]} (@{variant})"
+            raise CompileError.at(leaf.top, f"{where}: {err}", leaf.name) from None
     return {n: _without_batch(shape) for n, shape in found.items()}
 
 

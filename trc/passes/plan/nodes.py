@@ -1,19 +1,39 @@
-"""Emitting nodes: the builder that descriptors are given, and buckets in the making."""
+"""Nodes and buckets in the making."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import LocationAttr
 
 from trc.dialects.graph import BucketOp, ComputationOp, ComputeOp, RangeOp
 from trc.dialects.graph.attributes import OperandRef
 from trc.dialects.graph.node import NodeOp
-from trc.layers.descriptor import Layer
 from trc_runtime.schema.graphs import GRAPH_STREAM, GraphId
 from trc_runtime.schema.kinds import Kind
 
 Params = Mapping[str, bool | int | float | str]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A node before it is an operation."""
+
+    kind: Kind
+    reads: Sequence[OperandRef]
+    updates: Sequence[OperandRef]
+    writes: Sequence[OperandRef]
+    scalars: Sequence[str]
+    params: Params | None
+    layer: str | None
+    location: LocationAttr | None
+
+    def touched(self) -> Iterator[str]:
+        """The tensors that it names."""
+        for refs in (self.reads, self.updates, self.writes):
+            yield from (ref for ref in refs if isinstance(ref, str))
+        yield from self.scalars
 
 
 class Bucket:
@@ -21,7 +41,7 @@ class Bucket:
 
     def __init__(self, graph_id: GraphId) -> None:
         self.graph_id = graph_id
-        self.nodes: list[NodeOp] = []
+        self.records: list[Record] = []
 
     def emit(
         self,
@@ -35,11 +55,19 @@ class Bucket:
         layer: str | None = None,
         location: LocationAttr | None = None,
     ) -> None:
-        """Append a node; its stream is written where the kind's is not the bucket's."""
-        stream = None if kind.stream is GRAPH_STREAM[self.graph_id] else kind.stream
-        op = RangeOp if kind.on_range else ComputeOp
-        node = op(kind.name, reads, updates, writes, scalars, params, layer, stream, location=location)
-        self.nodes.append(node)
+        """Append a node."""
+        self.records.append(Record(kind, reads, updates, writes, scalars, params, layer, location))
+
+    def finish(self) -> list[NodeOp]:
+        """The nodes as operations; a stream is written where the kind's is not the bucket's."""
+        nodes: list[NodeOp] = []
+        for r in self.records:
+            stream = None if r.kind.stream is GRAPH_STREAM[self.graph_id] else r.kind.stream
+            op = RangeOp if r.kind.on_range else ComputeOp
+            nodes.append(
+                op(r.kind.name, r.reads, r.updates, r.writes, r.scalars, r.params, r.layer, stream, location=r.location)
+            )
+        return nodes
 
 
 class Buckets:
@@ -54,65 +82,12 @@ class Buckets:
             self._buckets[graph_id] = Bucket(graph_id)
         return self._buckets[graph_id]
 
+    def touched(self) -> set[str]:
+        """The tensors that the nodes name."""
+        return {name for bucket in self._buckets.values() for record in bucket.records for name in record.touched()}
+
     def finish(self, name: str, location: LocationAttr) -> ComputationOp:
         """The computation; buckets without nodes are left out, the others stand in the order of their numbers."""
-        filled = sorted((b for b in self._buckets.values() if b.nodes), key=lambda b: b.graph_id.value)
-        ops = [BucketOp(b.graph_id, GRAPH_STREAM[b.graph_id], b.nodes, location=location) for b in filled]
+        filled = sorted((b for b in self._buckets.values() if b.records), key=lambda b: b.graph_id.value)
+        ops = [BucketOp(b.graph_id, GRAPH_STREAM[b.graph_id], b.finish(), location=location) for b in filled]
         return ComputationOp(name, ops, location=location)
-
-
-class LayerBuilder:
-    """The `Builder` of trc.layers.descriptor, for one layer and one bucket."""
-
-    def __init__(
-        self,
-        bucket: Bucket,
-        layer: Layer,
-        inputs: Sequence[str],
-        output: str,
-        output_grad: str | None = None,
-        input_grads: Sequence[str | None] = (),
-    ) -> None:
-        self.layer = layer
-        self.inputs = inputs
-        self.output = output
-        self._bucket = bucket
-        self._output_grad = output_grad
-        self._input_grads = input_grads
-
-    @property
-    def output_grad(self) -> str:
-        """The gradient of the layer's result."""
-        if self._output_grad is None:
-            raise ValueError(f"layer '{self.layer.name}' asks for a gradient that does not exist")
-        return self._output_grad
-
-    def input_grad(self, index: int) -> str | None:
-        """The tensor for the gradient of an input."""
-        return self._input_grads[index]
-
-    def tensor(self, name: str) -> str:
-        """The layer's own tensor of that name."""
-        return f"{self.layer.name}.{name}"
-
-    def emit(
-        self,
-        kind: Kind,
-        *,
-        reads: Sequence[str] = (),
-        updates: Sequence[str] = (),
-        writes: Sequence[str] = (),
-        scalars: Sequence[str] = (),
-        params: Params | None = None,
-    ) -> None:
-        """Append a node of this layer."""
-        self._bucket.emit(
-            kind,
-            reads=reads,
-            updates=updates,
-            writes=writes,
-            scalars=scalars,
-            params=params,
-            layer=self.layer.name,
-            location=self.layer.op.location,
-        )

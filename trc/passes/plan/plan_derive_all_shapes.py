@@ -12,15 +12,17 @@ from xdsl.passes import ModulePass
 from trc.diagnostics import CompileError, Diagnostic, diagnostic_at
 from trc.dialects.memplan import TensorOp
 from trc.layers.descriptor import (
+    Columns,
     Layer,
     TensorDesc,
     train_only,
 )
 from trc.passes.plan.baseline import baseline
 from trc.passes.plan.common import absent, append, read_numbers, specs_of
-from trc.passes.plan.gradients import Gradients, plan_gradients
+from trc.passes.plan.gradients import Gradients
 from trc.passes.plan.network import Network, read_network
 from trc.passes.plan.settings import Number, OptimizerSettings, optimizer_from_options
+from trc.passes.plan.trace import touched_by
 from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.regions import Region, dtype_of
 
@@ -71,11 +73,12 @@ class PlanDeriveAllShapesPass(ModulePass):
 
         def make(desc: TensorDesc, name: str, layer: str | None, location: LocationAttr) -> TensorOp:
             dtype = dtype_of(desc.region, precision)
-            return TensorOp(name, desc.region, dtype, desc.shapes, desc.initial, layer, location=location)
+            return TensorOp(
+                name, desc.region, dtype, desc.shapes, desc.initial, layer, channels=desc.channels, location=location
+            )
 
         ops = [
-            make(desc, desc.name, None, op.location)
-            for desc in baseline(specs, network.input, settings, self.rates, random)
+            make(desc, desc.name, None, op.location) for desc in baseline(specs, network, settings, self.rates, random)
         ]
         problems: list[Diagnostic] = []
         for layer, descs in layer_tensors(network, settings):
@@ -90,29 +93,38 @@ class PlanDeriveAllShapesPass(ModulePass):
 
 def layer_tensors(network: Network, settings: OptimizerSettings) -> Iterator[tuple[Layer, list[TensorDesc]]]:
     """The tensors of each layer, in the order in which they lie in their regions."""
-    gradients = plan_gradients(network)
+    touched = touched_by(network)
     if not network.direct:
         # Several layers read the input: all read one copy of it, whichever buffer it came in.
         layer = network.layers[0]
-        yield layer, [TensorDesc("input", layer.feature_region, train_only(network.input))]
+        copied = TensorDesc("input", layer.feature_region, train_only(network.input), channels=network.real_channels)
+        yield layer, [copied]
     for n, (layer, descriptor) in enumerate(zip(network.layers, network.descriptors, strict=True)):
         own: list[TensorDesc] = []
         for desc in descriptor.tensors(layer):
+            if desc.on_demand and f"{layer.name}.{desc.name}" not in touched.names:
+                continue
             own.append(desc)
             if desc.parameter:
                 own += _followers(desc, settings, network.precision.is_amp)
-        yield layer, own + _feature_gradients(layer, gradients, n)
+        yield layer, own + _feature_gradients(layer, touched.gradients, n)
 
 
 def _followers(desc: TensorDesc, settings: OptimizerSettings, amp: bool) -> Iterator[TensorDesc]:
     """Half copy, gradient and moments of a parameter; their regions are its own under another letter."""
     stem = desc.region.name.removeprefix("W_")
-    if desc.half and amp:
-        yield TensorDesc(f"{desc.name}.half", Region[f"A_{stem}"], desc.shapes)
     trained = tuple(s if v.is_train else None for s, v in zip(desc.shapes, Variant, strict=True))
-    yield TensorDesc(f"{desc.name}.grad", Region[f"G_{stem}"], trained)
+
+    def follow(suffix: str, region: str, shapes: Columns = trained) -> TensorDesc:
+        return TensorDesc(f"{desc.name}.{suffix}", Region[region], shapes, channels=desc.channels)
+
+    if desc.half and amp:
+        yield follow("half", f"A_{stem}", desc.shapes)
+    yield follow("grad", f"G_{stem}")
+    if desc.half_gradient and amp:
+        yield follow("grad_half", f"G_{stem}_FP16")
     for moment in settings.moments:
-        yield TensorDesc(f"{desc.name}.{moment}", Region[f"{moment.upper()}_{stem}"], trained)
+        yield follow(moment, f"{moment.upper()}_{stem}")
 
 
 def _feature_gradients(layer: Layer, gradients: Gradients, n: int) -> list[TensorDesc]:

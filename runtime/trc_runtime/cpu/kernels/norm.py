@@ -140,12 +140,17 @@ def bn_fold(node: BoundNode) -> Run:
 
 @kernel("affine_fwd")
 def affine_fwd(node: BoundNode) -> Run:
-    """Compute y = x scale + bias, a number each channel; y may be x."""
+    """Compute y = act(x scale + bias), a number each channel; y may be x."""
     x, y = node.matrix("x"), node.matrix("y")
     scale, bias = node.flat("scale"), node.flat("bias")
+    act = node.params.get("act", "none")
 
     def run() -> None:
         np.multiply(x, scale, out=y)
         np.add(y, bias, out=y)
+        if act != "none":
+            np.maximum(y, 0, out=y)
+        if act == "relu6":
+            np.minimum(y, 6, out=y)
 
     return run

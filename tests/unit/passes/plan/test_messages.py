@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.irdl import irdl_op_definition
 
 from tests.unit.passes.plan.brute import World
 from tests.unit.passes.plan.nets import Net, article_mlp, mlp, planned, run
 from trc.diagnostics import CompileError
-from trc.dialects.arch import Bn1dOp, ConvOp, FcOp, FlattenOp, GapOp, ReluOp
+from trc.dialects.arch import Bn1dOp, CbrOp, ConvOp, FcOp, FlattenOp, GapOp, MaxPoolOp, ReluOp
+from trc.dialects.arch.base import SameShapeOp
 from trc.dialects.memplan import SpecOp
 from trc.passes.plan.plan_create_compile_specs import last_batch
 
@@ -76,10 +78,32 @@ def test_decay_is_of_weights_only() -> None:
     assert decays(optimizer="adamw") == ["none", "none"]
 
 
-def conv_net() -> ModuleOp:
+@irdl_op_definition
+class StrangeOp(SameShapeOp):
+    """A layer that nobody described."""
+
+    name = "arch.test_strange"
+
+    def __init__(self, x, layer=None):  # type: ignore[no-untyped-def]
+        super().__init__((x,), {}, layer)
+
+
+def strange_net() -> ModuleOp:
     net = Net((8, 8, 8))
-    value = net.add(ConvOp, net.input, out_channels=8, kernel=3, stride=1, padding=1)
+    value = net.add(StrangeOp, net.add(StrangeOp, net.input, layer="odd"), layer="odder")
     return net.finish(net.add(FcOp, net.add(GapOp, value), out_features=5), 5)
+
+
+def large_pool() -> ModuleOp:
+    net = Net((16, 16, 8))
+    value = net.add(ConvOp, net.input, out_channels=8, kernel=1)
+    return net.finish(net.add(FcOp, net.add(MaxPoolOp, value, kernel=12, stride=1), out_features=5), 5)
+
+
+def partless_block() -> ModuleOp:
+    net = Net((8, 8, 8))
+    value = net.add(CbrOp, net.input, out_channels=8, kernel=1)
+    return net.finish(net.add(FcOp, value, out_features=5), 5)
 
 
 def one_sample_bn() -> ModuleOp:
@@ -114,8 +138,10 @@ def unnamed_layer() -> ModuleOp:
 
 
 MISTAKES: list[tuple[Callable[[], ModuleOp], str, str]] = [
-    (conv_net, "plan", "layer 'conv1': trc cannot compile arch.conv yet"),
-    (conv_net, "plan-select-kernels", "layer 'gap1': trc cannot compile arch.gap yet"),
+    (strange_net, "plan", "layer 'odd': trc cannot compile arch.test_strange yet"),
+    (strange_net, "plan-select-kernels", "layer 'odder': trc cannot compile arch.test_strange yet"),
+    (large_pool, "plan", "layer 'max_pool1': kernel is 12, and max pool goes up to 11"),
+    (partless_block, "plan", "layer 'cbr1': arch.cbr stands for 3 layers here, but names none: run arch-plan first"),
     (one_sample_bn, "plan{batch=4 train-samples=9}", "layer 'bn1': batch norm needs at least two values a channel"),
     (fc_over_a_map, "plan{val-height=8}", "layer 'fc1': its weight is [5, 1, 1, 128] in train_base but"),
     (no_parameters, "plan", "the network has no parameters"),
@@ -170,8 +196,8 @@ def test_mistakes_are_named(make: Callable[[], ModuleOp], pipeline: str, message
 
 def test_all_layers_without_a_descriptor_are_reported_at_once() -> None:
     with pytest.raises(CompileError) as caught:
-        run(conv_net(), "plan")
-    assert [p.layer for p in caught.value.problems] == ["conv1", "gap1"]
+        run(strange_net(), "plan")
+    assert [p.layer for p in caught.value.problems] == ["odd", "odder"]
 
 
 def test_slots_come_before_offsets() -> None:
