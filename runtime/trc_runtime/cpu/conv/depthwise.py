@@ -16,9 +16,9 @@ from trc_runtime.cpu.conv import team
 from trc_runtime.cpu.conv.gemm import Input
 from trc_runtime.cpu.conv.geometry import Geometry, Job
 from trc_runtime.cpu.conv.source import Filler
-from trc_runtime.cpu.conv.storage import compute_type, load, store
 from trc_runtime.cpu.conv.sums import Statistics
 from trc_runtime.cpu.conv.weights import Loaded
+from trc_runtime.cpu.half import compute_type, load, store
 from trc_runtime.cpu.registry import Run
 
 STRIP_BYTES = 1 << 17
@@ -167,7 +167,7 @@ def weight_gradient(node: BoundNode, g: Geometry, source: Input, dy: Array, dwei
     total = node.scratch((taps, g.k), np.float64)
     rounded = node.scratch((g.k, g.r, g.s, 1), kind)
     rows = [node.scratch((g.c,), kind) for _ in workers]
-    dys = [[node.scratch((*s.values.shape[:2], g.k), kind) for s in worker.strips[:1]][0] for worker in workers]
+    dys = [node.scratch((*worker.strips[0].values.shape[:2], g.k), kind) for worker in workers]
 
     def work(thread: int, images: Iterator[int]) -> None:
         worker, row = workers[thread], rows[thread]
@@ -193,5 +193,3 @@ def weight_gradient(node: BoundNode, g: Geometry, source: Input, dy: Array, dwei
         store(rounded, dweight)
 
     return run
-
-

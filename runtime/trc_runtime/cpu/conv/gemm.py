@@ -16,9 +16,9 @@ from numpy.lib.stride_tricks import as_strided
 from trc_runtime.cpu.bind import Array, BoundNode
 from trc_runtime.cpu.conv.geometry import Geometry, Job, Sliding
 from trc_runtime.cpu.conv.source import Filler, Prologue, is_plain
-from trc_runtime.cpu.conv.storage import compute_type, load, store
 from trc_runtime.cpu.conv.sums import Statistics
 from trc_runtime.cpu.conv.weights import Loaded, Matrix, of_job
+from trc_runtime.cpu.half import compute_type, load, store
 from trc_runtime.cpu.registry import Run
 
 WINDOW_BYTES = 1 << 22

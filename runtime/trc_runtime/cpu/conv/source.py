@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from trc_runtime.cpu.bind import Array, BoundNode
 from trc_runtime.cpu.conv.geometry import Frame
-from trc_runtime.cpu.conv.storage import compute_type, load, round_to
+from trc_runtime.cpu.half import compute_type, load, round_to
 
 ACTIVATIONS = ("none", "relu", "relu6")
 """What a prologue may apply, by the name of the parameter `act`."""
@@ -40,6 +42,16 @@ def prologue(node: BoundNode) -> Prologue:
     return Prologue(node.flat("scale"), node.flat("shift"), act)
 
 
+SLACK = 64
+"""Elements after a frame that compiled code may read (and not use)."""
+
+
+def frame_memory(node: BoundNode, shape: tuple[int, ...], kind: DTypeLike) -> Array:
+    """Scratch for a frame, with SLACK elements after it."""
+    size = prod(shape)
+    return node.scratch((size + SLACK,), kind)[:size].reshape(shape)
+
+
 class Filler:
     """Brings blocks of up to `images` images of an array into a frame, one thread's own memory.
 
@@ -55,7 +67,7 @@ class Filler:
         self._before = before
         self._rows, self._columns = frame.inside(height, width)
         kind = compute_type(array.dtype)
-        self.buffer = node.scratch((images, frame.height, frame.width, channels), kind)
+        self.buffer = frame_memory(node, (images, frame.height, frame.width, channels), kind)
         rows = slice(self._rows.start - frame.top, self._rows.stop - frame.top)
         columns = slice(self._columns.start - frame.left, self._columns.stop - frame.left)
         inner = self.buffer[:, rows, columns]

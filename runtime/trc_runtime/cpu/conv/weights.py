@@ -8,7 +8,7 @@ import numpy as np
 
 from trc_runtime.cpu.bind import Array, BoundNode
 from trc_runtime.cpu.conv.geometry import Geometry, Job
-from trc_runtime.cpu.conv.storage import compute_type, load
+from trc_runtime.cpu.half import compute_type, load
 
 
 class Loaded:

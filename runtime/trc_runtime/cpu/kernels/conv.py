@@ -13,8 +13,8 @@ from trc_runtime.cpu.conv import engine
 from trc_runtime.cpu.conv.gemm import Input
 from trc_runtime.cpu.conv.geometry import data_gradient, forward, geometry
 from trc_runtime.cpu.conv.source import prologue
-from trc_runtime.cpu.conv.storage import compute_type, load
 from trc_runtime.cpu.conv.sums import Statistics, Sums
+from trc_runtime.cpu.half import compute_type, load
 from trc_runtime.cpu.registry import Run, kernel
 
 

@@ -48,6 +48,7 @@ class Alone(BoundNode):
         self.arrays = dict(arrays)
         self.master = np.dtype(np.float64 if arrays["x" if "x" in arrays else "dy"].dtype == np.float64 else np.float32)
         self._own = Scratch()
+        self.pieces: list[np.ndarray] = []
         self._scratch_end = 0
 
     def __contains__(self, name: str) -> bool:
@@ -58,6 +59,7 @@ class Alone(BoundNode):
 
     def scratch(self, shape, dtype=None):
         piece, self._scratch_end = self._own.cut(self._scratch_end, shape, dtype or self.master)
+        self.pieces.append(piece)
         piece.view(np.uint8)[...] = 0xA5  # what a kernel does not write is garbage
         return piece
 
@@ -85,7 +87,8 @@ def run_alone(kind: str, inputs, outputs, twice: bool = True, **params) -> dict[
         run()
         if twice:
             first = {n: arrays[n].copy() for n in outputs}
-            node._own._block.fill(0xFF)  # scratch is not kept between runs
+            for piece in node.pieces:
+                piece.view(np.uint8)[...] = 0xFF  # scratch is not kept between runs
             run()
             for name, before in first.items():
                 assert before.tobytes() == arrays[name].tobytes(), f"{name} changes when run again"
