@@ -104,11 +104,11 @@ class Calls(Protocol):
         """Launch a kernel of kernels.cu; `shared` is its dynamic shared memory in bytes."""
         ...
 
-    def cudnn(self, key: str, bindings: Mapping[str, int]) -> None:
-        """Run the cuDNN graph CUDNN[key]; `bindings` are arena offsets by role.
+    def cudnn(self, key: str, bindings: Mapping[str, int | S]) -> None:
+        """Run the cuDNN graph CUDNN[key]; `bindings` are arena offsets by role, or places in the node's scratch memory.
 
         A role "workspace" places its workspace in the arena (at least as large as the plan of the graph asks for);
-        without one the workspace comes from the scratch memory.
+        without one the workspace comes from the scratch memory, behind the bytes that the node asked for.
         """
         ...
 
@@ -148,7 +148,7 @@ class CudnnCall:
     """`Calls.cudnn`."""
 
     key: str
-    bindings: Mapping[str, int]
+    bindings: Mapping[str, int | S]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Recorder:
         """Keep a launch."""
         self._append(KernelCall(name, grid, block, shared, args))
 
-    def cudnn(self, key: str, bindings: Mapping[str, int]) -> None:
+    def cudnn(self, key: str, bindings: Mapping[str, int | S]) -> None:
         """Keep the execution of a cuDNN graph."""
         self._append(CudnnCall(key, bindings))
 
