@@ -1,8 +1,11 @@
-"""VGG with batch normalisation (Simonyan and Zisserman 2015)."""
+"""VGG with batch normalisation (Simonyan and Zisserman 2015).
+
+The convolutions have a bias, as the published networks do, though a batch norm that follows takes it out again.
+"""
 
 from __future__ import annotations
 
-from trc.blueprint import BluePrint, Layer, cbr, dropout, fc, flatten, maxpool, relu, repeat, seq
+from trc.blueprint import BluePrint, Layer, bn, conv, dropout, fc, flatten, maxpool, relu, repeat, seq
 
 _WIDTHS = (64, 128, 256, 512, 512)
 
@@ -10,8 +13,9 @@ _WIDTHS = (64, 128, 256, 512, 512)
 def _vgg(depths: tuple[int, ...], num_classes: int, input: tuple[int, int, int], name: str) -> BluePrint:
     layers: list[Layer] = []
     for width, depth in zip(_WIDTHS, depths, strict=True):
-        layer = cbr(width, 3, 1, 1)
-        layers += [layer if depth == 1 else repeat(layer, depth), maxpool(2, 2)]
+        triple = (conv(width, 3, 1, 1, bias=True), bn(), relu())
+        layers += [*triple] if depth == 1 else [repeat(seq(*triple), depth)]
+        layers.append(maxpool(2, 2))
     layers.append(flatten())
     for _ in range(2):
         layers += [fc(4096), relu(), dropout(0.5)]

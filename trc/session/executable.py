@@ -11,6 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
 
 from trc.diagnostics import CompileError
+from trc.dialects.parsing import parse_module
+from trc.interchange import torchvision
 from trc_runtime.cpu.session import CpuSession
 from trc_runtime.schema.bundle import MODEL, PLAN, STATE, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.plan import Plan
@@ -38,6 +40,30 @@ class Executable(Runner):
         if self._module is not None:
             Printer(stream=stream).print_op(self._module)
         return stream.getvalue() + "\n"
+
+    @cached_property
+    def module(self) -> ModuleOp:
+        """The same IR as operations; CompileError where there is none or a bundle's is damaged."""
+        return parse_module(self.ir, MODEL) if self._module is None else self._module
+
+    def export_torchvision(self, path: str | os.PathLike[str], architecture: str | None = None) -> Path:
+        """Write parameters and running statistics under torchvision's names and in its layouts, as safetensors.
+
+        `architecture` names the network (`resnet50`), by default as the model is called;
+        `trc.interchange.torchvision.ARCHITECTURES` lists them. The file appears whole or not at all. CompileError for a
+        network that is no such architecture.
+        """
+        return torchvision.export_file(self.tensors, self.module, path, architecture)
+
+    def import_torchvision(self, path: str | os.PathLike[str], architecture: str | None = None) -> None:
+        """Take parameters and running statistics from a file with torchvision's names and layouts.
+
+        Nothing is written before everything has been checked. CompileError names what is missing, unknown or of
+        another shape or type.
+        """
+        for name, array in torchvision.import_file(path, self.module, self.tensors, architecture).items():
+            self.session.write(name, array)
+        self._parameters_changed()
 
     def memory_report(self) -> MemoryReport:
         """Where the bytes of the plan go; `print` it, or `.to_json()`."""
