@@ -136,6 +136,8 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         "trc_correlate": (*[pointer] * 4, *[number] * 4, pointer, number, pointer),
         "trc_sums": (pointer, number, number, number, pointer),
         "trc_outer": (pointer, pointer, pointer, *[number] * 4, pointer, number),
+        "trc_depthwise": (*[pointer] * 4, *[number] * 5, pointer, number, pointer),
+        "trc_depthwise_outer": (pointer, pointer, pointer, *[number] * 7, pointer),
     }
     for name, arguments in signatures.items():
         function = getattr(found, name)

@@ -203,3 +203,67 @@ void trc_outer(const float *frame, const I *from, const float *dy, I stride, I p
     }
   }
 }
+
+/* ---------------------------------------------------------------- depthwise */
+
+/* Every channel by itself: `rows` by `columns` taps, weights (taps, channels); windows as in trc_correlate. */
+void trc_depthwise(const float *frame, const I *from, float *out, const I *to, I pixels, I rows, I columns, I line,
+                   I step, const float *weights, I channels, const float *bias) {
+  for (I p = 0; p < pixels; p++) {
+    const float *in = frame + from[p];
+    float *d = out + to[p];
+    I c = 0;
+    for (; c + WIDE <= channels; c += WIDE) {
+      V a0 = {0}, a1 = {0};
+      const float *w = weights + c;
+      for (I r = 0; r < rows; r++)
+        for (I s = 0; s < columns; s++, w += channels) {
+          const float *x = in + r * line + s * step + c;
+          a0 += *(const V *)x * *(const V *)w;
+          a1 += *(const V *)(x + LANES) * *(const V *)(w + LANES);
+        }
+      if (bias) a0 += *(const V *)(bias + c), a1 += *(const V *)(bias + c + LANES);
+      *(V *)(d + c) = a0, *(V *)(d + c + LANES) = a1;
+    }
+    for (; c < channels; c++) {
+      float a = 0;
+      const float *w = weights + c;
+      for (I r = 0; r < rows; r++)
+        for (I s = 0; s < columns; s++, w += channels) a += in[r * line + s * step + c] * *w;
+      d[c] = bias ? a + bias[c] : a;
+    }
+  }
+}
+
+/* dw (taps, channels) of one image: `high` by `width` positions, whose sums are added row by row. dy is dense. */
+void trc_depthwise_outer(const float *frame, const I *from, const float *dy, I high, I width, I rows, I columns, I line,
+                         I step, I channels, float *dw) {
+  for (I r = 0; r < rows; r++)
+    for (I s = 0; s < columns; s++, dw += channels) {
+      I c = 0;
+      for (; c + WIDE <= channels; c += WIDE) {
+        V t0 = {0}, t1 = {0};
+        for (I i = 0; i < high; i++) {
+          V a0 = {0}, a1 = {0};
+          for (I j = 0; j < width; j++) {
+            const float *x = frame + from[i * width + j] + r * line + s * step + c;
+            const float *y = dy + (i * width + j) * channels + c;
+            a0 += *(const V *)x * *(const V *)y;
+            a1 += *(const V *)(x + LANES) * *(const V *)(y + LANES);
+          }
+          t0 += a0, t1 += a1;
+        }
+        *(V *)(dw + c) = t0, *(V *)(dw + c + LANES) = t1;
+      }
+      for (; c < channels; c++) {
+        float t = 0;
+        for (I i = 0; i < high; i++) {
+          float a = 0;
+          for (I j = 0; j < width; j++)
+            a += frame[from[i * width + j] + r * line + s * step + c] * dy[(i * width + j) * channels + c];
+          t += a;
+        }
+        dw[c] = t;
+      }
+    }
+}

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from math import ceil, prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trc_runtime.cpu.bind import Array, BoundNode
-from trc_runtime.cpu.conv import team
+from trc_runtime.cpu.conv import native_depthwise, team
 from trc_runtime.cpu.conv.build import library
+from trc_runtime.cpu.conv.frames import F32, Frames, Table, address_of, lies_ready, offsets, strides_of, wide
 from trc_runtime.cpu.conv.gemm import Input
 from trc_runtime.cpu.conv.geometry import Geometry, Job
-from trc_runtime.cpu.conv.source import ACTIVATIONS, Filler, frame_memory, is_plain
 from trc_runtime.cpu.conv.sums import Statistics
 from trc_runtime.cpu.conv.weights import Loaded, of_job
 from trc_runtime.cpu.half import load, store
@@ -31,107 +30,16 @@ PIXELS = 256
 FRAME_BYTES = 1 << 25
 """Bytes of frames that a weight gradient holds at a time."""
 
-F32 = np.dtype(np.float32)
-
-
-@cache
-def wide() -> int:
-    """Channels of a panel of weights."""
-    return int(library().trc_wide())
-
 
 def refusal(g: Geometry, source: Input, weight: Array) -> str | None:
     """Why this engine does not take a convolution, or None."""
     if source.array.dtype == np.float64:
         return "it computes in float32"
     if g.depthwise:
-        return "it has no depthwise form"
+        return None if g.k == g.c else "it gives a channel of a depthwise convolution one output"
     if g.groups > 1 and (source.array.dtype != F32 or weight.dtype != F32):
         return "it takes groups in float32 storage only"
     return None
-
-
-def _address(array: Array) -> int:
-    return array.ctypes.data
-
-
-def _strides(array: Array) -> list[int]:
-    """Strides in elements; the last dimension must be dense."""
-    if array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
-        raise ValueError(f"channels do not lie side by side (strides {array.strides})")
-    return [s // array.itemsize for s in array.strides]
-
-
-def _offsets(images: int, counts: tuple[int, int], strides: tuple[int, int, int], first: int) -> _Table:
-    n, i, j = np.ogrid[:images, : counts[0], : counts[1]]
-    return _Table(first + n * strides[0] + i * strides[1] + j * strides[2])
-
-
-def _lies_ready(source: Input, groups: int) -> bool:
-    """Whether windows can be read where the array lies: a window's row must be one piece of memory."""
-    side_by_side = groups == 1 and _strides(source.array)[2] == source.array.shape[3]
-    narrow = all(job.window[1] <= 1 for job in source.sliding.jobs)
-    return (side_by_side or narrow) and is_plain(source.array, source.sliding.frame, source.before)
-
-
-class _Table:
-    """Numbers that compiled code reads."""
-
-    def __init__(self, numbers: NDArray[np.int64]) -> None:
-        self.numbers = np.ascontiguousarray(numbers, np.int64).reshape(-1)
-        self.address = _address(self.numbers)
-
-
-class _Frames:
-    """Brings a block of images of one group into a frame of one's own, or finds it where it lies."""
-
-    def __init__(self, node: BoundNode, source: Input, groups: int, images: int, plain: bool) -> None:
-        array, frame, before = source.array, source.sliding.frame, source.before
-        self.channels = array.shape[3] // groups
-        self._source = source  # keeps alive what addresses point to
-        self._plain = plain
-        self._filler: Filler | None = None
-        self._scale = self._shift = 0
-        self._act = 0
-        self._first = _address(array)
-        n, h, w, _ = _strides(array)
-        self._image = n
-        if plain:
-            self.strides = (n, h, w)
-            return
-        size = (images, frame.height, frame.width, self.channels)
-        self.strides = (prod(size[1:]), prod(size[2:]), size[3])
-        if array.dtype != F32:
-            self._filler = Filler(node, array, frame, images, before)
-            self.buffer = self._filler.buffer
-            self.address = _address(self.buffer)
-            return
-        self.buffer = frame_memory(node, size, F32)
-        self.address = _address(self.buffer)
-        numbers = [array.shape[1], array.shape[2], self.channels, *size[1:3], frame.top, frame.left, n, h, w]
-        self._size = _Table(np.array(numbers, np.int64))
-        if before is not None:
-            self._scale, self._shift = _address(before.scale), _address(before.shift)
-            self._act = ACTIVATIONS.index(before.act)
-
-    def begin(self) -> None:
-        if self._filler is not None:
-            self._filler.begin()
-
-    def fill(self, start: int, stop: int, group: int, image: int = 0) -> int:
-        """The address of the frame of images start to stop; they come to lie at the given image of the buffer."""
-        channel = 4 * group * self.channels
-        first = self._first + 4 * start * self._image + channel
-        if self._plain:
-            return first
-        address = self.address + 4 * image * self.strides[0]
-        if self._filler is not None:
-            self._filler.fill(start, stop)
-        else:
-            scale = self._scale + channel if self._scale else 0
-            shift = self._shift + channel if self._scale else 0
-            library().trc_fill(first, address, self._size.address, scale, shift, self._act, stop - start)
-        return address
 
 
 class _Packed:
@@ -140,15 +48,15 @@ class _Packed:
     def __init__(self, node: BoundNode, weight: Array, g: Geometry, job: Job, group: int, backward: bool) -> None:
         view = of_job(weight, g, job, group, backward)
         rows, self.columns = prod(view.shape[:3]), view.shape[3]
-        base = (_address(view) - _address(weight)) // 4
+        base = (address_of(view) - address_of(weight)) // 4
         a, b, c, self._stride = (s // 4 for s in view.strides)
         i, j, k = np.ogrid[: view.shape[0], : view.shape[1], : view.shape[2]]
-        self._from = _Table(base + i * a + j * b + k * c)
-        self._weight = _address(weight)
+        self._from = Table(base + i * a + j * b + k * c)
+        self._weight = address_of(weight)
         self._rows = rows
         self.panels = ceil(self.columns / wide())
         self._memory = node.scratch((self.panels * rows * wide(),), F32)
-        self.address = _address(self._memory)
+        self.address = address_of(self._memory)
 
     def pack(self, panel: int) -> None:
         library().trc_pack(
@@ -166,27 +74,27 @@ class _Pass:
         self.images = max(1, min(images, ceil(PIXELS / pixels)))
         self.blocks = [(n, min(n + self.images, images)) for n in range(0, images, self.images)]
         self.threads = min(team.thread_count(), len(self.blocks))
-        self.plain = _lies_ready(source, g.groups)
+        self.plain = lies_ready(source, g.groups)
         self.loaded = Loaded(node, weight)
         jobs = [j for j in source.sliding.jobs if 0 not in j.window]
-        self.frames = [_Frames(node, source, g.groups, self.images, self.plain) for _ in range(self.threads)]
+        self.frames = [Frames(node, source, g.groups, self.images, self.plain) for _ in range(self.threads)]
         self.direct = target.dtype == F32
         shape = (self.images, *target.shape[1:])
         self.values = [target if self.direct else node.scratch(shape, F32) for _ in range(self.threads)]
-        self._results = [_address(values) for values in self.values]
+        self._results = [address_of(values) for values in self.values]
         empty = [j for j in source.sliding.jobs if 0 in j.window]
         self.empty = [[j.target(values) for j in empty] for values in self.values]
-        image, row, pixel, _ = _strides(self.values[0])
+        image, row, pixel, _ = strides_of(self.values[0])
         self.out_strides = image, row, pixel
         self.narrow = target.shape[3] // g.groups
         image, line, step = self.frames[0].strides
         self.line = line
-        self.jobs: list[tuple[Job, _Table, _Table, list[_Packed]]] = []
+        self.jobs: list[tuple[Job, Table, Table, list[_Packed]]] = []
         for job in jobs:
             first = job.start[0] * line + job.start[1] * step
-            begins = _offsets(self.images, job.counts, (image, line * job.step, step * job.step), first)
+            begins = offsets(self.images, job.counts, (image, line * job.step, step * job.step), first)
             origin = job.origin[0] * row + job.origin[1] * pixel
-            ends = _offsets(
+            ends = offsets(
                 self.images, job.counts, (self.out_strides[0], row * job.spacing, pixel * job.spacing), origin
             )
             packed = [_Packed(node, self.loaded.values, g, job, group, backward) for group in range(g.groups)]
@@ -233,13 +141,15 @@ def correlate(
     statistics: Statistics | None = None,
 ) -> Run:
     """The compiled form of `gemm.correlate`."""
+    if g.depthwise:
+        return native_depthwise.correlate(node, g, source, weight, target, bias, statistics)
     whole = _Pass(node, g, source, weight, target, backward)
     offset = None if bias is None else Loaded(node, bias)
-    bias_address = 0 if offset is None else _address(offset.values)
+    bias_address = 0 if offset is None else address_of(offset.values)
     channels = target.shape[3]
-    dense = _strides(target)[2] == channels or not whole.direct
+    dense = strides_of(target)[2] == channels or not whole.direct
     sums = None if statistics is None else node.scratch((len(whole.blocks), 2, channels), np.float64)
-    sums_address = 0 if sums is None else _address(sums)
+    sums_address = 0 if sums is None else address_of(sums)
 
     def work(thread: int, blocks: Iterator[int]) -> None:
         whole.frames[thread].begin()
@@ -268,10 +178,7 @@ def correlate(
                 rest.fill(0)
         team.run(work, range(len(whole.blocks)), whole.threads)
         if sums is not None and statistics is not None:
-            assert statistics.sums.total_squares is not None
-            np.add.reduce(sums[:, 0], axis=0, out=statistics.sums.total)
-            np.add.reduce(sums[:, 1], axis=0, out=statistics.sums.total_squares)
-            statistics.finish()
+            statistics.gather(sums)
 
     return run
 
@@ -281,27 +188,29 @@ def weight_gradient(node: BoundNode, g: Geometry, source: Input, dy: Array, dwei
 
     A thread takes a part of dweight and adds up over all images in order, some images after another.
     """
+    if g.depthwise:
+        return native_depthwise.weight_gradient(node, g, source, dy, dweight)
     (job,) = source.sliding.jobs
     frame, narrow, channels = source.sliding.frame, g.k // g.groups, g.c // g.groups
-    plain = _lies_ready(source, g.groups) and channels % wide() == 0
+    plain = lies_ready(source, g.groups) and channels % wide() == 0
     size = 4 * max(1, frame.height * frame.width * channels)
     held = max(1, min(g.n, FRAME_BYTES // size))
     block = max(1, min(held, ceil(PIXELS / (g.p * g.q))))
     threads = team.thread_count()
     half = source.array.dtype != F32
-    shared = _Frames(node, Input(source.array, source.sliding, source.before), g.groups, held, plain)
+    shared = Frames(node, Input(source.array, source.sliding, source.before), g.groups, held, plain)
     image, line, step = shared.strides
-    begins = _offsets(block, job.counts, (image, line * job.step, step * job.step), 0)
+    begins = offsets(block, job.counts, (image, line * job.step, step * job.step), 0)
     direct = dweight.dtype == F32 and dweight.flags.c_contiguous
     total = dweight if direct else node.scratch(dweight.shape, F32)
     given = dy if dy.dtype == F32 and _pixels_dense(dy) else node.scratch((held, *dy.shape[1:]), F32)
     copied = given is not dy
-    dy_image, _, dy_pixel, _ = _strides(given)
+    dy_image, _, dy_pixel, _ = strides_of(given)
     taps = g.r * g.s * channels
     parts = _parts(g, job.window[1] * channels, narrow)
     held_blocks = [(n, min(n + held, g.n)) for n in range(0, g.n, held)]
 
-    given_address, total_address = _address(given), _address(total)
+    given_address, total_address = address_of(given), address_of(total)
 
     def fill(_: int, images: Iterator[tuple[int, int, int]]) -> None:
         for start, n, group in images:
@@ -362,7 +271,7 @@ def _each(
 
 def _pixels_dense(array: Array) -> bool:
     """Whether all pixels of an array lie at equal distances."""
-    image, row, pixel, _ = _strides(array)
+    image, row, pixel, _ = strides_of(array)
     return row == pixel * array.shape[2] and image == row * array.shape[1]
 
 

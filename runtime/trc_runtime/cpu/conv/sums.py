@@ -54,6 +54,15 @@ class Statistics:
         """Start from zero."""
         self.sums.begin()
 
+    def gather(self, parts: Array) -> None:
+        """The sums of parts (parts, 2, channels) that were summed elsewhere, in order; rounded into the operands."""
+        self.begin()
+        assert self.sums.total_squares is not None
+        for sums, squares in parts:
+            np.add(self.sums.total, sums, out=self.sums.total)
+            np.add(self.sums.total_squares, squares, out=self.sums.total_squares)
+        self.finish()
+
     def finish(self) -> None:
         """Round once into the operands."""
         np.copyto(self._sum, self.sums.total, casting="same_kind")

@@ -19,7 +19,7 @@ from .reference import random
 
 CASE = (7, 13, 11, 35, 33, 3, 3, 2, 1, 1)
 GROUPED = (5, 9, 8, 8, 12, 3, 3, 1, 1, 2)
-DEPTHWISE = (5, 13, 11, 6, 6, 3, 3, 1, 1, 6)
+DEPTHWISE = (5, 13, 11, 38, 38, 3, 3, 1, 1, 38)
 needs_compiler = pytest.mark.skipif(not engine.native_available(), reason="no C compiler here")
 
 
@@ -72,7 +72,7 @@ def test_numpy_blocks(case, monkeypatch):
 def test_depthwise_strips(monkeypatch):
     found = []
     with engine.using("numpy"):
-        for size in (1, 1500, 1 << 20):
+        for size in (1, 4000, 1 << 20):
             monkeypatch.setattr(depthwise, "STRIP_BYTES", size)
             found.append(everything(DEPTHWISE))
     for other in found[1:]:
@@ -80,7 +80,7 @@ def test_depthwise_strips(monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", [CASE, GROUPED], ids=str)
+@pytest.mark.parametrize("case", [CASE, GROUPED, DEPTHWISE], ids=str)
 def test_native_blocks(case, monkeypatch):
     found = []
     with engine.using("numpy"):
@@ -126,7 +126,9 @@ def test_what_the_compiled_engine_leaves_to_numpy():
     assert reason(CASE, np.float16) is None
     assert reason(GROUPED, np.float32) is None
     assert reason(CASE, np.float64) == "it computes in float32"
-    assert reason(DEPTHWISE, np.float32) == "it has no depthwise form"
+    assert reason(DEPTHWISE, np.float16) is None
+    doubled = (2, 5, 4, 3, 6, 3, 3, 1, 1, 3)
+    assert reason(doubled, np.float32) == "it gives a channel of a depthwise convolution one output"
     assert reason(GROUPED, np.float16) == "it takes groups in float32 storage only"
 
 
@@ -250,7 +252,7 @@ sys.path[:0] = {sys.path!r}
 from trc_runtime.cpu.conv import build, engine
 build.FLAGS = (*build.FLAGS, {flag!r})
 from tests.unit.runtime.cpu.test_conv_engine import *
-for case in (CASE, GROUPED):
+for case in (CASE, GROUPED, DEPTHWISE):
     with engine.using("numpy"):
         want = everything(case)
     with engine.using("native"):
