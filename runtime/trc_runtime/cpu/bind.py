@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.kinds import Access
 from trc_runtime.schema.plan import Node, Operand, Plan, RangeRef, Tensor, TensorRef
 from trc_runtime.schema.regions import (
@@ -56,7 +55,10 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Staging:
-    """Host memory from which `h2d_copy` reads one buffer's input."""
+    """Host memory from which `h2d_copy` reads one buffer's input.
+
+    Images have their real channels only; where they are stored in half precision they are float32 here.
+    """
 
     labels: Array
     images: Array
@@ -122,16 +124,27 @@ class Memory:
         """Host memory of a buffer in the shape of a column; the columns of a buffer share it."""
         label = self.tensor(f"label_{buffer.lower()}")
         data = self.tensor(f"data_{buffer.lower()}")
+        kinds = [t.dtype.numpy if not t.dtype.is_half else _F32 for t in (label, data)]
         if buffer not in self._staging:
-            self._staging[buffer] = (_aligned(label.slot), _aligned(data.slot))
+            # a slot has room for float32 too, where it is that of a half type: twice its bytes
+            sizes = [t.slot * k.itemsize // t.dtype.itemsize for t, k in zip((label, data), kinds, strict=True)]
+            self._staging[buffer] = (_aligned(sizes[0]), _aligned(sizes[1]))
             for memory in self._staging[buffer]:
                 memory.fill(0)
         views: list[Array] = []
-        for tensor, memory in zip((label, data), self._staging[buffer], strict=True):
-            shape = _shape_in(tensor, column, self.plan)
+        for tensor, kind, memory in zip((label, data), kinds, self._staging[buffer], strict=True):
+            shape = visible_shape(tensor, _shape_in(tensor, column, self.plan))
             count = prod(shape)
-            views.append(memory[: count * tensor.dtype.itemsize].view(tensor.dtype.numpy).reshape(shape))
+            views.append(memory[: count * kind.itemsize].view(kind).reshape(shape))
         return Staging(views[0].reshape(-1), views[1])
+
+
+_F32 = np.dtype(np.float32)
+
+
+def visible_shape(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape of a tensor as users see it: its real channels only."""
+    return shape if tensor.channels is None else (*shape[:-1], tensor.channels)
 
 
 def _shape_in(tensor: Tensor, column: int, plan: Plan) -> tuple[int, ...]:
@@ -144,7 +157,8 @@ def _shape_in(tensor: Tensor, column: int, plan: Plan) -> tuple[int, ...]:
 class BoundNode:
     """A node in one column: what a kernel's binder takes its arrays from.
 
-    `node["x"]` is an operand's array in its logical shape. Binders keep the arrays; the memory never moves.
+    `node["x"]` is an operand's array in its logical shape and its storage type (bfloat16 is uint16; see `cpu.half`).
+    Binders keep the arrays; the memory never moves.
     """
 
     def __init__(self, node: Node, column: int, memory: Memory) -> None:
@@ -228,8 +242,6 @@ class BoundNode:
         return self._tensor_view(self._memory.plan.tensors[operand.ref.tensor])
 
     def _tensor_view(self, tensor: Tensor) -> Array:
-        if tensor.dtype.is_half:
-            raise self.problem(f"'{tensor.name}' is stored as {tensor.dtype.value}: {HALF_REFUSED}")
         shape = tensor.shapes[self.column]
         if shape is None:
             variant = self._memory.plan.variants[self.column].name
@@ -276,23 +288,3 @@ class BoundNode:
         """Temporary memory for the node's run (the master type by default); other nodes overwrite it."""
         piece, self._scratch_end = self._memory.scratch.cut(self._scratch_end, shape, dtype or self.master)
         return piece
-
-
-HALF_REFUSED = "the CPU target computes in fp32 and fp64 only, half-precision storage is not supported yet"
-
-
-def half_tensors(node: Node, plan: Plan) -> list[str]:
-    """What a node touches that is stored in a half type: names of tensors, or of a range's first region."""
-    found: list[str] = []
-    for operand in node.operands:
-        if isinstance(operand.ref, TensorRef):
-            tensor = plan.tensors[operand.ref.tensor]
-            if tensor.dtype.is_half:
-                found.append(tensor.name)
-        elif _region_dtype(operand.ref.first, plan).is_half:
-            found.append(operand.ref.first.name)
-    return found
-
-
-def _region_dtype(region: Region, plan: Plan) -> DType:
-    return dtype_of(region, plan.config.precision)

@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 
 from trc_runtime.cpu.bind import Array
+from trc_runtime.cpu.half import narrowed
 from trc_runtime.rng import Philox, Stream
 from trc_runtime.schema.plan import Tensor
 
@@ -30,7 +31,7 @@ def is_random(tensor: Tensor) -> bool:
 
 
 def fill(tensor: Tensor, view: Array, seed: int, generator: Philox) -> None:
-    """Write a tensor's initial values into its array.
+    """Write a tensor's initial values into its array (its real channels: element numbers count those only).
 
     Rules (spec/training-facts.md section 2.5, a = 0): kaiming_uniform draws from [-b, b) with b = gain sqrt(3 / fan),
     kaiming_normal has the deviation gain / sqrt(fan), both with gain = sqrt 2; trunc_normal draws again what lies
@@ -42,7 +43,7 @@ def fill(tensor: Tensor, view: Array, seed: int, generator: Philox) -> None:
         view.fill(0)
         return
     if rule == "constant":
-        view.fill(value)
+        view[...] = narrowed(np.array(value, np.float64), view.dtype)
         return
     if not is_random(tensor):
         raise ValueError(f"tensor '{tensor.name}': unknown initial rule '{rule}'")
@@ -61,7 +62,7 @@ def fill(tensor: Tensor, view: Array, seed: int, generator: Philox) -> None:
     else:
         _truncated(stream, draws, generator)
         draws *= value
-    view[...] = draws.reshape(view.shape)
+    view[...] = narrowed(draws, view.dtype).reshape(view.shape)
 
 
 def _truncated(stream: Stream, draws: Array, generator: Philox) -> None:

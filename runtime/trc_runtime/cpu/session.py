@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -11,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import trc_runtime.cpu.kernels as _kernels
 from trc_runtime.cpu import arena, initial
-from trc_runtime.cpu.bind import HALF_REFUSED, Array, BoundNode, Memory, half_tensors
+from trc_runtime.cpu.bind import Array, BoundNode, Memory, visible_shape
+from trc_runtime.cpu.half import narrowed, widened
 from trc_runtime.cpu.registry import Bind, Run, lookup
 from trc_runtime.rng import Philox, check_streams
 from trc_runtime.schema.plan import Node, Plan, Step, Tensor
@@ -33,7 +33,7 @@ class CpuSession:
     The arena is allocated at once and holds zeros; `initialise` writes the first values. A step is bound when it
     first runs in a column: each capture of the atlas once, whatever number of steps it appears in.
 
-    Raises ArenaError for a lack of memory, ValueError for a kind without kernel and for half-precision storage.
+    Raises ArenaError for a lack of memory, ValueError for a kind without kernel.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -71,14 +71,17 @@ class CpuSession:
                 initial.fill(tensor, self._view(tensor), seed, generator)
 
     def read(self, name: str) -> Array:
-        """A copy of a tensor in the shape of the first variant it exists in. ValueError for an unknown name."""
-        return self._view(self._tensor(name)).copy()
+        """A copy of a tensor in the shape of the first variant it exists in, half types as float32.
+
+        Only real channels are in it. ValueError for an unknown name.
+        """
+        return widened(self._view(self._tensor(name)))
 
     def write(self, name: str, array: ArrayLike) -> None:
         """Set a tensor, in the shape of the first variant it exists in.
 
-        Floating-point types convert into each other; everything else must convert exactly. ValueError names the
-        tensor and what does not fit.
+        Floating-point types convert into each other (to half types through float32); everything else must convert
+        exactly. ValueError names the tensor and what does not fit.
         """
         tensor = self._tensor(name)
         view = self._view(tensor)
@@ -89,9 +92,9 @@ class CpuSession:
         if kind not in "fiu":
             raise ValueError(f"tensor '{name}' is of type {tensor.dtype.value}, the given array of {given.dtype}")
         with np.errstate(all="ignore"):
-            converted = given.astype(view.dtype)
+            converted = narrowed(given, view.dtype) if tensor.dtype.is_half else given.astype(view.dtype)
             exact = kind == "f" if tensor.dtype.is_float else False
-            if not exact and not _same_values(converted, given):
+            if not exact and not _same_values(widened(converted), given):
                 raise ValueError(
                     f"tensor '{name}' is of type {tensor.dtype.value}: the given {given.dtype} values do not fit this "
                     f"{wanted} type exactly"
@@ -102,7 +105,8 @@ class CpuSession:
         """Host memory of input buffer "A" or "B" in the shape of a column, for the caller to fill.
 
         Labels as int32 [n] and images [n, h, w, c]; the transfer step of that buffer copies them to the arena. The
-        columns of one buffer share their memory.
+        columns of one buffer share their memory. Images that the network keeps in half precision are float32 here, and
+        have their real channels only: the transfer rounds them.
         """
         if buffer not in ("A", "B"):
             raise ValueError(f"there are the input buffers A and B, not '{buffer}'")
@@ -120,9 +124,7 @@ class CpuSession:
         shape = next((s for s in tensor.shapes if s is not None), None)
         if shape is None:
             raise ValueError(f"tensor '{tensor.name}' exists in no variant")
-        if tensor.dtype.is_half:
-            raise ValueError(f"'{tensor.name}' is stored as {tensor.dtype.value}: {HALF_REFUSED}")
-        return self._memory.view(tensor, shape)
+        return self._memory.view(tensor, shape)[..., : visible_shape(tensor, shape)[-1]]
 
     # ------------------------------------------------------------ steps
 
@@ -196,17 +198,10 @@ def _check_kernels(plan: Plan) -> None:
     problems: dict[str, None] = {}  # a dictionary keeps the order and drops repetitions
     for node in plan.nodes:
         name = f"{node.kind}" + (f" of layer '{node.layer}'" if node.layer else "")
-        half = half_tensors(node, plan)
-        if half:
-            problems[f"node {name} touches {_some(half)} in half precision: {HALF_REFUSED}"] = None
-        elif lookup(node.kind) is None:
+        if lookup(node.kind) is None:
             problems[f"the CPU target has no kernel for {name}"] = None
     if problems:
         raise ValueError(_lines(list(problems)))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(f"'{n}'" for n in dict.fromkeys(names))
 
 
 def _lines(problems: list[str], most: int = 10) -> str:

@@ -12,7 +12,8 @@ from math import prod
 import numpy as np
 
 from trc_runtime.cpu.bind import Array, BoundNode
-from trc_runtime.cpu.kernels.blocks import block_rows
+from trc_runtime.cpu.half import compute_type, is_half, load, store
+from trc_runtime.cpu.kernels.blocks import BLOCK_BYTES, Blocks, run_blocks
 from trc_runtime.cpu.registry import Run, kernel
 from trc_runtime.rng import Philox, Stream
 
@@ -33,9 +34,11 @@ def dropout_fwd(node: BoundNode) -> Run:
     stream = int(node.number("stream"))
     generator = Philox()
     elements = prod(x.shape[1:])
-    rows = min(x.shape[0], block_rows(x))
+    kind = compute_type(x.dtype)
+    rows = max(1, min(x.shape[0], BLOCK_BYTES // (kind.itemsize * max(1, elements))))
     # the mask's channels are padded, so a sample of it is not always one run of memory
     drawn = node.scratch((rows, elements), np.int8)
+    values = node.scratch((rows, *x.shape[1:]), kind) if is_half(x.dtype) else None
     blocks = [
         (n, x[n : n + rows], y[n : n + rows], None if kept is None else kept[n : n + rows])
         for n in range(0, x.shape[0], rows)
@@ -49,7 +52,13 @@ def dropout_fwd(node: BoundNode) -> Run:
             mask = draws.reshape(a.shape)
             if m is not None:
                 np.copyto(m, mask)
-            _apply(a, mask, scale, b)
+            if values is None:
+                _apply(a, mask, scale, b)
+            else:
+                half = values[: a.shape[0]]
+                load(a, half)
+                _apply(half, mask, scale, half)
+                store(half, b)
 
     return run
 
@@ -58,15 +67,11 @@ def dropout_fwd(node: BoundNode) -> Run:
 def dropout_bwd(node: BoundNode) -> Run:
     """Compute dx = dy mask / (1 - p). dx may be dy."""
     _, scale = _scale(node)
-    dy, mask, dx = node["dy"], node["mask"], node["dx"]
-    rows = min(dy.shape[0], block_rows(dy))
-    blocks = [tuple(a[n : n + rows] for a in (dy, mask, dx)) for n in range(0, dy.shape[0], rows)]
 
-    def run() -> None:
-        for a, m, b in blocks:
-            _apply(a, m, scale, b)
+    def apply(dy: Array, mask: Array, dx: Array) -> None:
+        _apply(dy, mask, scale, dx)
 
-    return run
+    return run_blocks(Blocks(node, ("dy", "mask"), ("dx",)), apply)
 
 
 def _apply(x: Array, mask: Array, scale: float, y: Array) -> None:

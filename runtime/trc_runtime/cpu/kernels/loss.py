@@ -5,6 +5,8 @@ L = log sum exp z, a sample's loss is L - (1 - s) z[label] - s / classes * sum z
 
 A sample counts as top-k if fewer than k classes beat its label. A class beats it with a greater logit, or with an
 equal one and a lower index. A row with a NaN is never right.
+
+Logits and their gradient may be of half storage; probabilities and results are of the master type.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from trc_runtime.cpu.bind import Array, BoundNode
+from trc_runtime.cpu.kernels.blocks import Whole
 from trc_runtime.cpu.registry import Run, kernel
 
 TOP = 5
@@ -106,10 +109,11 @@ def _metrics(node: BoundNode, logits: Array, z: Array) -> tuple[_Labels, Callabl
 @kernel("softmax_ce_fwd")
 def softmax_ce_fwd(node: BoundNode) -> Run:
     """Probabilities, mean loss, and counts of top-1 and top-5. probs may be the logits."""
-    logits, probs = node.samples("logits"), node.samples("probs")
-    _, measure = _metrics(node, logits, probs)
+    given, probs = Whole(node, "logits"), node.samples("probs")
+    _, measure = _metrics(node, given.values, probs)
 
     def run() -> None:
+        given.load()
         total = measure()
         np.exp(probs, out=probs)
         np.divide(probs, total, out=probs)
@@ -120,11 +124,13 @@ def softmax_ce_fwd(node: BoundNode) -> Run:
 @kernel("softmax_ce_infer")
 def softmax_ce_infer(node: BoundNode) -> Run:
     """The predicted class (the lowest index of the maximum), mean loss, and counts of top-1 and top-5."""
-    logits, predicted = node.samples("logits"), node.flat("predicted")
+    given, predicted = Whole(node, "logits"), node.flat("predicted")
+    logits = given.values
     _, measure = _metrics(node, logits, node.scratch(logits.shape))
     best = node.scratch((logits.shape[0],), np.intp)
 
     def run() -> None:
+        given.load()
         np.argmax(logits, axis=1, out=best)
         np.copyto(predicted, best, casting="same_kind")
         measure()
@@ -135,7 +141,8 @@ def softmax_ce_infer(node: BoundNode) -> Run:
 @kernel("softmax_ce_bwd")
 def softmax_ce_bwd(node: BoundNode) -> Run:
     """Compute dlogits = (probs - target) scaling / samples; dlogits may be probs."""
-    probs, dlogits = node.samples("probs"), node.samples("dlogits")
+    probs, result = node.samples("probs"), Whole(node, "dlogits")
+    dlogits = result.values
     samples, classes = probs.shape
     labels = _Labels(node, samples, classes)
     smoothing = _smoothing(node)
@@ -150,5 +157,6 @@ def softmax_ce_bwd(node: BoundNode) -> Run:
         np.subtract(chosen, 1 - smoothing, out=chosen)
         flat[labels.place] = chosen
         np.multiply(dlogits, float(scaling[0]) / samples, out=dlogits)
+        result.store()
 
     return run

@@ -90,6 +90,33 @@ def check_nan(node: BoundNode) -> Run:
 _CHECK_BLOCK = 1 << 18
 
 
+GROWTH_INTERVAL = 2000
+"""Good steps after which the loss scale doubles."""
+
+LARGEST_SCALE = 2.0**24
+SMALLEST_SCALE = 1.0
+
+
+@kernel("scale_update")
+def scale_update(node: BoundNode) -> Run:
+    """Halve the loss scale after an overflow (not below 1), double it after 2000 good steps (not above 2^24)."""
+    scaling, counter = node.flat("scaling"), node.flat("growth_counter")
+    has_nan = node.scalar("has_nan")
+
+    def run() -> None:
+        scale = float(scaling[0])
+        if has_nan[0]:
+            scaling[0] = max(scale / 2, SMALLEST_SCALE)
+            counter[0] = 0
+            return
+        counter[0] += 1
+        if counter[0] >= GROWTH_INTERVAL:
+            scaling[0] = min(scale * 2, LARGEST_SCALE)
+            counter[0] = 0
+
+    return run
+
+
 @kernel("commit_stats")
 def commit_stats(node: BoundNode) -> Run:
     """The running statistics become those that forward computed; nothing when has_nan is set."""

@@ -161,6 +161,16 @@ def precision_of(dtype: Any) -> Precision:
     return Precision.FP64 if np.dtype(dtype) == np.float64 else Precision.FP32
 
 
+HALVES = {"fp16": Precision.AMP_FP16, "bf16": Precision.AMP_BF16}
+PACKED_HALF = ("weight", "scale", "shift", "shortcut_scale", "shortcut_shift")
+"""Half operands whose channels are not padded in memory."""
+MASTER = (
+    *("gamma", "beta", "bias", "prev_mean", "prev_var", "next_mean", "next_var", "saved_mean", "saved_invstd"),
+    *("sum", "sumsq", "dgamma", "dbeta", "dbias", "probs", "loss", "top1", "top5", "dweight"),
+)
+"""Operands that stay in the master type under mixed precision."""
+
+
 def run_kernel(
     kind: str,
     inputs: Mapping[str, np.ndarray],
@@ -168,20 +178,27 @@ def run_kernel(
     dtype: Any = np.float32,
     scalars: Mapping[str, float | int | Sequence[int]] | None = None,
     alias: Mapping[str, str] | None = None,
+    master: Sequence[str] = (),
+    twice: bool = True,
     **params: Any,
 ) -> dict[str, np.ndarray]:
     """Run one node of whole tensors and return its outputs.
 
     Integer inputs become int32 tensors, `mask` an int8 one; an output named predicted is int32, mask is int8.
+    `dtype` is a NumPy type, or "fp16" or "bf16" for mixed precision: then what neither MASTER nor `master` names is of
+    half storage. Bytes that belong to no tensor, and padded channels, are NaNs before.
     """
-    b = PlanBuilder(precision=precision_of(dtype), alias=dict(alias or {}))
+    precision = HALVES[dtype] if isinstance(dtype, str) else precision_of(dtype)
+    b = PlanBuilder(precision=precision, alias=dict(alias or {}))
 
     def region(name: str, array: np.ndarray | None) -> Region:
         if name == "mask":
             return Region.S_MASK
         if name == "predicted" or (array is not None and array.dtype.kind == "i"):
             return Region.T_TEMP_INT32
-        return Region.F_FEATURE_FP32
+        if precision.is_amp and name not in (*MASTER, *master):
+            return Region.T_TEMP_FP16 if name in PACKED_HALF else Region.F_FEATURE_FP16
+        return Region.T_TEMP_FP32 if precision.is_amp else Region.F_FEATURE_FP32
 
     for name, array in inputs.items():
         b.tensor(name, region(name, array), array.shape)
@@ -202,13 +219,21 @@ def run_kernel(
     )
     b.step("step", [0], [GraphId.DEEP_FWD_BWD])
     session = CpuSession(b.build())
-    session.arena[:] = 0xA5  # what a kernel does not write is garbage
-    for name, array in inputs.items():
-        session.write(name, array)
-    for name, value in (scalars or {}).items():
-        session.write(name, np.reshape(value, (1, 1, 1, -1)))
-    session.run("step", 0)
-    return {n: session.read(n) for n in outputs}
+
+    def run() -> dict[str, np.ndarray]:
+        session.arena[:] = 0xFF  # what a kernel does not write is garbage: NaN in every floating-point type
+        for name, array in inputs.items():
+            session.write(name, array)
+        for name, value in (scalars or {}).items():
+            session.write(name, np.reshape(value, (1, 1, 1, -1)))
+        session.run("step", 0)
+        return {n: session.read(n) for n in outputs}
+
+    first = run()
+    if twice:  # what one run leaves in the scratch memory does not matter to the next
+        again = run()
+        assert all(first[n].tobytes() == again[n].tobytes() for n in outputs)
+    return first
 
 
 # ---------------------------------------------------------------- an MLP

@@ -12,7 +12,7 @@ from trc_runtime.cpu.registry import kernel, known_kinds, lookup
 from trc_runtime.cpu.session import CpuSession, missing_kernels
 from trc_runtime.rng import philox, stream_id, uniform_of
 from trc_runtime.schema.config import Constant
-from trc_runtime.schema.dtypes import DType, Precision
+from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.graphs import GraphId
 from trc_runtime.schema.plan import Initial
 from trc_runtime.schema.regions import Region
@@ -294,22 +294,12 @@ def test_steps_and_columns_are_checked():
 def test_missing_kernels_are_named():
     b = PlanBuilder()
     b.tensor("a.x", R.F_FEATURE_FP32, (1, 1, 1, 4))
-    b.node("conv_fwd", reads={"x": "a.x"}, writes={"y": "a.x"}, layer="conv1")
+    b.node("attention_fwd", reads={"x": "a.x"}, writes={"y": "a.x"}, layer="head1")
     plan = b.build()
-    assert [n.kind for n in missing_kernels(plan)] == ["conv_fwd"]
-    with pytest.raises(ValueError, match="no kernel for conv_fwd of layer 'conv1'"):
+    assert [n.kind for n in missing_kernels(plan)] == ["attention_fwd"]
+    with pytest.raises(ValueError, match="no kernel for attention_fwd of layer 'head1'"):
         CpuSession(plan)
-    assert lookup("conv_fwd") is None
-
-
-def test_half_precision_is_refused():
-    b = PlanBuilder()
-    b.tensor("a.x", R.F_FEATURE_FP32, (1, 1, 1, 4))
-    b.node("relu_fwd", reads={"x": "a.x"}, writes={"y": "a.x"}, layer="relu1")
-    plan = b.build()
-    plan = replace(plan, tensors=tuple(replace(t, dtype=DType.F16) for t in plan.tensors))
-    with pytest.raises(ValueError, match=r"node relu_fwd of layer 'relu1' touches 'a\.x' in half precision"):
-        CpuSession(plan)
+    assert lookup("attention_fwd") is None
 
 
 def test_an_atlas_that_does_not_fit_is_refused():
