@@ -8,7 +8,7 @@ this is safe; such chains are one *block* here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,16 @@ Bools = NDArray[np.bool_]
 
 NEVER = 1 << 62
 """Beginning of a tensor that does not occur in a step."""
+
+GOOD_ENOUGH = 1.001
+"""The search for a better packing ends at this multiple of the bound."""
+
+LEARNING_STEP = 0.15
+"""How far a block in trouble moves forward at most, as a share of all blocks."""
+
+LEARNING_ROUNDS = 40
+LEARNING_WORK = 10_000
+"""Attempts a starting order, and blocks placed in them, at most: large networks have short searches."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +63,19 @@ def pack(sizes: Sequence[int], steps: Sequence[PackStep]) -> Packing:
     np.maximum.at(extent, np.array(block_of, np.int64), np.array(sizes, np.int64))
     lives = [_Lives(count, block_of, step) for step in steps]
     bound = max((life.largest(extent) for life in lives), default=0)
-    best: Ints | None = None
+    neighbours = _Neighbours(lives)
+    best: Ints = np.zeros(count, np.int64)
     best_size = -1
-    for order in _orders(extent, lives):
-        offsets = _place(order, extent, lives)
-        size = int((offsets + extent).max(initial=0))
-        if best is None or size < best_size:
+    for order in _attempts(extent, lives, bound):
+        offsets = _place(order, extent, neighbours)
+        ends = offsets + extent
+        size = int(ends.max(initial=0))
+        if best_size < 0 or size < best_size:
             best, best_size = offsets, size
-        if size == bound:
+        if size <= bound * GOOD_ENOUGH:
             break
-    assert best is not None
-    return Packing([int(best[b]) for b in block_of], best_size, bound)
+        order.learn(ends)
+    return Packing([int(best[b]) for b in block_of], max(best_size, 0), bound)
 
 
 def merge_aliases(count: int, steps: Sequence[PackStep]) -> list[int]:
@@ -141,13 +153,6 @@ class _Lives:
                     self.exempt[block].append(other)
                     self.exempt[other].append(block)
 
-    def conflicts(self, block: int) -> Bools:
-        """With which blocks this one may live at the same time."""
-        row = (self.last >= self.after[block]) & (self.last[block] >= self.after)
-        if block in self.exempt:
-            row[self.exempt[block]] = False
-        return row
-
     def largest(self, extent: Ints) -> int:
         """The largest sum of the blocks alive at one node, in the linear order: all of these conflict."""
         alive = self.last >= 0
@@ -157,31 +162,73 @@ class _Lives:
         return int(np.cumsum(change).max(initial=0))
 
 
-def _orders(extent: Ints, lives: Sequence[_Lives]) -> list[Ints]:
-    """The orders of placement that are tried. Ties go to the lower block."""
+class _Neighbours:
+    """For each block those that may live at the same time in some step; found when first asked for."""
+
+    def __init__(self, lives: Sequence[_Lives]) -> None:
+        self._lives = lives
+        self._rows: dict[int, Ints] = {}
+
+    def __getitem__(self, block: int) -> Ints:
+        """The blocks, rising."""
+        found = self._rows.get(block)
+        if found is None:
+            row = np.zeros(0, np.bool_)
+            for life in self._lives:
+                # A block that is not in the step has last -1 and after NEVER, and so no neighbour here.
+                here = (life.last >= life.after[block]) & (life.last[block] >= life.after)
+                if block in life.exempt:
+                    here[life.exempt[block]] = False
+                row = here | row if len(row) else here
+            found = self._rows[block] = np.flatnonzero(row)
+        return found
+
+
+class _Order:
+    """An order of placement that learns: blocks that ended above the bound move forward in the next attempt."""
+
+    def __init__(self, blocks: Ints, bound: int) -> None:
+        self.blocks = blocks
+        self._bound = bound
+        self._tie = np.argsort(blocks, kind="stable")
+        self._rank: NDArray[np.float64] = self._tie.astype(np.float64)
+
+    def learn(self, ends: Ints) -> None:
+        """Move the blocks that end above the bound forward, the further the more they exceed it."""
+        excess = np.maximum(ends - self._bound, 0)
+        step = max(3.0, len(ends) * LEARNING_STEP)
+        self._rank = self._rank - step * excess / max(1, int(excess.max(initial=0)))
+        self.blocks = np.lexsort((self._tie, self._rank))
+
+
+def _attempts(extent: Ints, lives: Sequence[_Lives], bound: int) -> Iterator[_Order]:
+    """Orders to try until one is good enough: three plain ones, then what they learn. Ties go to the lower block."""
     length = np.zeros_like(extent)
     begin = np.full_like(extent, NEVER)
     for life in lives:
         alive = life.last >= 0
         length[alive] = np.maximum(length[alive], (life.last - life.first)[alive])
         begin = np.minimum(begin, life.first)
-    return [np.lexsort((begin, -extent, -length)), np.lexsort((begin, -length, -extent)), np.lexsort((-extent, begin))]
+    keys = (begin, -extent, -length), (begin, -length, -extent), (-extent, begin)
+    orders = [_Order(np.lexsort(key), bound) for key in keys]
+    yield from orders
+    rounds = min(LEARNING_ROUNDS, LEARNING_WORK // max(1, len(extent)))
+    for order in orders:
+        for _ in range(rounds):
+            yield order
 
 
-def _place(order: Ints, extent: Ints, lives: Sequence[_Lives]) -> Ints:
+def _place(order: _Order, extent: Ints, neighbours: _Neighbours) -> Ints:
     """First fit: each block takes the lowest place that none of the placed ones it conflicts with has."""
     offsets: Ints = np.zeros(len(extent), np.int64)
     ends: Ints = np.zeros(len(extent), np.int64)
     placed: Bools = np.zeros(len(extent), np.bool_)
-    for block in order:
-        row = np.zeros(len(extent), np.bool_)
-        for life in lives:
-            if life.last[block] >= 0:
-                row |= life.conflicts(int(block))
-        row &= placed
-        size = extent[block]
-        offsets[block] = _lowest_gap(offsets[row], ends[row], int(size))
-        ends[block] = offsets[block] + size
+    for block in order.blocks.tolist():
+        near = neighbours[block]
+        near = near[placed[near]]
+        size = int(extent[block])
+        offsets[block] = offset = _lowest_gap(offsets[near], ends[near], size)
+        ends[block] = offset + size
         placed[block] = True
     return offsets
 
