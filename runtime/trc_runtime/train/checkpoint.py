@@ -71,7 +71,14 @@ def state_tensors(plan: Plan) -> list[Tensor]:
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
-    return next(s for s in tensor.shapes if s is not None)
+    """The shape in which sessions read and take a tensor: of the innermost dimension the real channels."""
+    shape = next(s for s in tensor.shapes if s is not None)
+    return shape if tensor.channels is None else (*shape[:-1], tensor.channels)
+
+
+def _dtype(tensor: Tensor) -> np.dtype[Any]:
+    """The type in which sessions read and take a tensor: halves are float32."""
+    return np.dtype(np.float32) if tensor.dtype.is_half else tensor.dtype.numpy
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> str:
@@ -181,7 +188,7 @@ def _check_tensors(path: Path, arrays: Arrays, wanted: list[Tensor], exact: bool
             continue
         if array.shape != _shape(tensor):
             problems.append(f"{tensor.name} is {list(array.shape)} there, {list(_shape(tensor))} in the network")
-        elif exact and array.dtype != tensor.dtype.numpy:
+        elif exact and array.dtype != _dtype(tensor):
             problems.append(f"{tensor.name} is {array.dtype} there, {tensor.dtype.value} in the network")
         elif not exact and not np.issubdtype(array.dtype, np.floating):
             problems.append(f"{tensor.name} is {array.dtype} there, not a floating-point type")
@@ -246,4 +253,4 @@ def load_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
         arrays = {n: a for n, a in arrays.items() if n in names or not (n in extra or n.endswith((".m", ".v", ".ema")))}
     _check_tensors(path, arrays, wanted, exact=False)
     for tensor in wanted:
-        session.write(tensor.name, arrays[tensor.name].astype(tensor.dtype.numpy))
+        session.write(tensor.name, arrays[tensor.name].astype(_dtype(tensor)))
