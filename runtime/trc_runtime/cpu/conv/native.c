@@ -26,6 +26,12 @@ typedef float V __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int64_t I;
 #define INLINE static inline __attribute__((always_inline))
 #define APART __attribute__((noinline))
+#if defined(__x86_64__) && defined(__AVX__)
+/* GCC would rather read them again from memory at every use. */
+#define IN_REGISTERS(a, b) __asm__("" : "+x"(a), "+x"(b))
+#else
+#define IN_REGISTERS(a, b) (void)0
+#endif
 
 I trc_wide(void) { return WIDE; }
 
@@ -102,6 +108,7 @@ INLINE void tile(const int tall, const float *frame, const I *from, I rows, I li
   for (I i = 0; i < rows; i++) {
     for (I j = 0; j < reach; j++, b += WIDE) {
       V b0 = *(const V *)b, b1 = *(const V *)(b + LANES);
+      IN_REGISTERS(b0, b1);
 #pragma GCC unroll 16
       for (int m = 0; m < tall; m++) a0[m] += in[m][j] * b0, a1[m] += in[m][j] * b1;
     }
