@@ -23,7 +23,21 @@ MANIFEST = "manifest.json"
 PLAN = "plan.json"
 MODEL = "model.mlir"
 STATE = "state.safetensors"
+KERNELS = "kernels.cu"
+DRIVER = "driver.py"
+NODEMAP = "nodemap.json"
+"""Of a bundle for target cuda: the kernels, the calls, and which layers they belong to."""
 _FORMAT = "trc-bundle"
+
+
+def cubin_name(architecture: str) -> str:
+    """The file of a bundle with the kernels compiled for an architecture such as sm_90."""
+    return f"cubins/{architecture}.cubin"
+
+
+def dnn_plans_name(architecture: str) -> str:
+    """The file of a bundle with the cuDNN plans made for an architecture."""
+    return f"cudnn/{architecture}.json"
 
 
 class BundleError(ValueError):
@@ -39,6 +53,8 @@ class Bundle:
     target: str
     files: Mapping[str, str]
     """File name to SHA-256."""
+    architecture: str | None = None
+    """The architecture that compiled parts were made for, None where there are none."""
 
     @property
     def state(self) -> Path | None:
@@ -49,10 +65,17 @@ class Bundle:
         """A text file of the bundle."""
         return (self.path / name).read_text(encoding="utf-8")
 
+    def read(self, name: str) -> bytes | None:
+        """A file of the bundle, None where it carries none of that name."""
+        return (self.path / name).read_bytes() if name in self.files else None
 
-def write_bundle(path: str | os.PathLike[str], files: Mapping[str, bytes], target: str) -> Path:
+
+def write_bundle(
+    path: str | os.PathLike[str], files: Mapping[str, bytes], target: str, architecture: str | None = None
+) -> Path:
     """Write a bundle as a whole: the folder appears complete or not at all.
 
+    Names of files may have one folder before them. `architecture` is the GPU's that compiled files are for.
     An older bundle at `path` is replaced; anything else there is left alone and is a BundleError.
     """
     final = Path(path)
@@ -62,8 +85,15 @@ def write_bundle(path: str | os.PathLike[str], files: Mapping[str, bytes], targe
     fresh = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     try:
         hashes = {name: hashlib.sha256(body).hexdigest() for name, body in files.items()}
-        manifest = {"format": _FORMAT, "version": BUNDLE_VERSION, "target": target, "files": hashes}
+        manifest = {
+            "format": _FORMAT,
+            "version": BUNDLE_VERSION,
+            "target": target,
+            **({} if architecture is None else {"architecture": architecture}),
+            "files": hashes,
+        }
         for name, body in files.items():
+            (fresh / name).parent.mkdir(exist_ok=True)
             (fresh / name).write_bytes(body)
         (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         fresh.chmod(0o755)
@@ -102,14 +132,23 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
         raise BundleError(f"{folder / MANIFEST}: the list of files lacks {PLAN}")
     hashes: dict[str, str] = {}
     for name, wanted in cast(dict[str, object], files).items():
-        if Path(name).name != name or name in ("", ".", ".."):
+        if not _is_file_name(name):
             raise BundleError(f"{folder / MANIFEST}: '{name}' is not a file name")
         hashes[name] = _check_file(folder / name, wanted)
     try:
         plan = Plan.from_json((folder / PLAN).read_text(encoding="utf-8"))
     except (CodecError, UnicodeDecodeError) as err:
         raise BundleError(f"{folder / PLAN}: {err}") from None
-    return Bundle(folder, plan, str(manifest.get("target")), hashes)
+    architecture = manifest.get("architecture")
+    return Bundle(
+        folder, plan, str(manifest.get("target")), hashes, None if architecture is None else str(architecture)
+    )
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether a name stays in the folder: a file, with at most one folder before it."""
+    parts = name.split("/")
+    return 1 <= len(parts) <= 2 and all(Path(p).name == p and p not in ("", ".", "..") for p in parts)
 
 
 def _read_manifest(folder: Path) -> dict[str, object]:

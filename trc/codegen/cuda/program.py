@@ -90,15 +90,16 @@ class Program:
     scratch: int
     """The most scratch memory that a node wants, the workspaces of cuDNN aside."""
 
-    def layers_of(self, name: str) -> list[str]:
-        """The layers that use a kernel or a cuDNN graph, in the order of the plan."""
-        found: dict[str, None] = {}
+    def layers(self) -> dict[str, list[str]]:
+        """The layers that use each kernel and each cuDNN graph, in the order of the plan."""
+        found: dict[str, dict[str, None]] = {}
         for function in self.functions:
             for node in function.nodes:
                 layer = node.view.node.layer
-                if layer is not None and any(name_of(call) == name for call in node.calls):
-                    found[layer] = None
-        return list(found)
+                for call in node.calls:
+                    if layer is not None and (name := name_of(call)) is not None:
+                        found.setdefault(name, {})[layer] = None
+        return {name: list(layers) for name, layers in found.items()}
 
 
 def name_of(call: Call) -> str | None:
