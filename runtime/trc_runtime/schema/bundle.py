@@ -27,17 +27,16 @@ KERNELS = "kernels.cu"
 DRIVER = "driver.py"
 NODEMAP = "nodemap.json"
 """Of a bundle for target cuda: the kernels, the calls, and which layers they belong to."""
+
+CUDNN_PLANS = "cudnn_plans.json"
+"""Saved cuDNN plans, where the bundle was compiled for a known device."""
+
 _FORMAT = "trc-bundle"
 
 
 def cubin_name(architecture: str) -> str:
-    """The file of a bundle with the kernels compiled for an architecture such as sm_90."""
-    return f"cubins/{architecture}.cubin"
-
-
-def dnn_plans_name(architecture: str) -> str:
-    """The file of a bundle with the cuDNN plans made for an architecture."""
-    return f"cudnn/{architecture}.json"
+    """The file of a bundle that holds device code for an architecture, such as kernels.sm_90.cubin."""
+    return f"kernels.{architecture}.cubin"
 
 
 class BundleError(ValueError):
@@ -75,7 +74,7 @@ def write_bundle(
 ) -> Path:
     """Write a bundle as a whole: the folder appears complete or not at all.
 
-    Names of files may have one folder before them. `architecture` is the GPU's that compiled files are for.
+    `architecture` is that of the GPU that compiled files are for.
     An older bundle at `path` is replaced; anything else there is left alone and is a BundleError.
     """
     final = Path(path)
@@ -93,7 +92,6 @@ def write_bundle(
             "files": hashes,
         }
         for name, body in files.items():
-            (fresh / name).parent.mkdir(exist_ok=True)
             (fresh / name).write_bytes(body)
         (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         fresh.chmod(0o755)
@@ -132,7 +130,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
         raise BundleError(f"{folder / MANIFEST}: the list of files lacks {PLAN}")
     hashes: dict[str, str] = {}
     for name, wanted in cast(dict[str, object], files).items():
-        if not _is_file_name(name):
+        if Path(name).name != name or name in ("", ".", ".."):
             raise BundleError(f"{folder / MANIFEST}: '{name}' is not a file name")
         hashes[name] = _check_file(folder / name, wanted)
     try:
@@ -143,12 +141,6 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     return Bundle(
         folder, plan, str(manifest.get("target")), hashes, None if architecture is None else str(architecture)
     )
-
-
-def _is_file_name(name: str) -> bool:
-    """Whether a name stays in the folder: a file, with at most one folder before it."""
-    parts = name.split("/")
-    return 1 <= len(parts) <= 2 and all(Path(p).name == p and p not in ("", ".", "..") for p in parts)
 
 
 def _read_manifest(folder: Path) -> dict[str, object]:
