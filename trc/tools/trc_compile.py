@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -23,6 +21,7 @@ from trc.session.options import DEFAULTS, CompileOptions, choose_target, with_de
 from trc.tools.options import add_learning_options, add_model_options, learning_options, loss_of, model_options
 from trc_runtime.schema.bundle import MODEL, PLAN, BundleError, write_bundle
 from trc_runtime.schema.codec import Json, to_json
+from trc_runtime.schema.files import write_atomically
 from trc_runtime.schema.report import memory_report
 from trc_runtime.train import cli
 from trc_runtime.train.choices import ChoiceError
@@ -76,17 +75,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file as a whole: under a temporary name first, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    """Write a file as a whole; CompileError where it cannot be written."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(fresh).chmod(0o644)
-        Path(fresh).replace(path)
-    except BaseException:
-        Path(fresh).unlink(missing_ok=True)
-        raise
+        write_atomically(path, text.encode())
+    except OSError as err:
+        raise CompileError(f"cannot write {path}: {err.strerror or err}") from None
 
 
 def module_text(module: ModuleOp) -> str:

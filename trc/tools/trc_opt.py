@@ -237,19 +237,11 @@ def parts(text: str, split: bool) -> list[str]:
     return found
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write a file as a whole: to a temporary name beside it, which is then renamed."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+def write_file(path: str | Path, text: str) -> None:
+    """Write a file as a whole, or to a device such as /dev/null as it is."""
+    from trc_runtime.schema.files import write_atomically
+
+    write_atomically(path, text.encode(), make_folders=False)
 
 
 def verify(module: ModuleOp) -> None:
@@ -345,7 +337,7 @@ def run(options: argparse.Namespace) -> int:
         print(text, end="")
     elif not failed:
         try:
-            write_file(Path(options.output), text)
+            write_file(options.output, text)
         except OSError as err:
             raise CompileError(f"cannot write {options.output}: {err.strerror}") from None
     return 1 if failed else 0

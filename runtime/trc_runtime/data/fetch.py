@@ -6,7 +6,6 @@ SHA-256 of the published files; the first source that passes is stored in the ca
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -26,6 +25,7 @@ from trc_runtime.data import idx
 from trc_runtime.data.dataset import FASHION, FILES, MNIST, Dataset, Normalisation, find_file, from_parts
 from trc_runtime.data.hub_wheel import read_wheel
 from trc_runtime.data.idx import DataError
+from trc_runtime.schema.files import write_atomically
 
 LOG = logging.getLogger("trc.data")
 
@@ -232,25 +232,6 @@ def sources(published: Published, folder: Path | None = None) -> list[Source]:
     if published.debian is not None:
         result.append(debian_source(published.debian))
     return result
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name and rename it, so that nobody sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)  # mkstemp makes files for the owner only
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
 
 
 def fetch_files(name: str, folder: Path | None = None, places: Sequence[Source] | None = None) -> Files:

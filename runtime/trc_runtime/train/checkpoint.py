@@ -20,9 +20,9 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from trc_runtime.data.fetch import write_atomically
 from trc_runtime.schema.codec import to_json
 from trc_runtime.schema.config import Constant, CosineWarmRestarts, Exponential, MultiStep, StepDecay
+from trc_runtime.schema.files import is_special, write_atomically
 from trc_runtime.schema.plan import Plan, Tensor
 from trc_runtime.schema.regions import Region, region_range
 from trc_runtime.train.tensors import is_parameter
@@ -109,6 +109,9 @@ def check_writable(path: Path) -> None:
     """Raise CheckpointError before hours of training if a file cannot be written there."""
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder: name a file for the checkpoint")
+    if is_special(path):
+        return
+    path = Path(os.path.realpath(path))
     existing = next(p for p in (path.parent, *path.parent.parents) if p.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         reason = "may not be written to" if existing.is_dir() else "is not a folder"

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import pickle
-import stat
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -106,19 +105,6 @@ def test_the_order_of_the_sources(tmp_path: Path) -> None:
     fashion = [s.label for s in fetch.sources(PUBLISHED["fashion-mnist"])]
     assert "folder /usr/share/datasets/fashion-mnist" in fashion
     assert fashion[-1] == "Debian package dataset-fashion-mnist"
-
-
-def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "file"
-    fetch.write_atomically(path, b"one")
-    fetch.write_atomically(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert [p.name for p in path.parent.iterdir()] == ["file"]
-    assert stat.S_IMODE(path.stat().st_mode) & 0o400
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
-        fetch.write_atomically(tmp_path / "folder", b"x")
-    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
 # ---------------------------------------------------------------- the wheel
