@@ -69,10 +69,13 @@ _POSITIONS_KEPT = 64
 def caller_place() -> Location | None:
     """The place of the call that led from a user's file into trc; None where there is no such file.
 
-    It costs about a microsecond: the table of a function's positions is read once and kept for a while.
+    Modules with a global `__trc_library__` count as trc's: packages whose factories call trc's set it. It costs about
+    a microsecond: the table of a function's positions is read once and kept for a while.
     """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "trc":
+    while frame is not None and (
+        str(frame.f_globals.get("__name__", "")).partition(".")[0] == "trc" or "__trc_library__" in frame.f_globals
+    ):
         frame = frame.f_back
     if frame is None:
         return None

@@ -33,6 +33,7 @@ from trc.blueprint.parameters import (
     Whole,
     count,
     describe,
+    nearest,
 )
 from trc.diagnostics import Location
 
@@ -215,6 +216,15 @@ SIGNATURES: dict[str, Signature] = {
 """Every factory by name. `trc.blueprint.register` adds to it."""
 
 
+def find_signature(kind: str) -> Signature | None:
+    """The factory of that name, if need be from another package. CompileError for such a package that is broken."""
+    if kind not in SIGNATURES:
+        from trc.dialects.plugins import load_plugins
+
+        load_plugins()
+    return SIGNATURES.get(kind)
+
+
 def make(
     kind: str,
     positional: Sequence[object] = (),
@@ -227,7 +237,9 @@ def make(
     Raises:
         ArgumentProblem: an argument cannot be used; says which and why.
     """
-    signature = SIGNATURES[kind]
+    signature = find_signature(kind)
+    if signature is None:
+        raise ArgumentProblem(f"there is no layer called '{kind}'{nearest(kind, list(SIGNATURES))}")
     if name is not None and not (isinstance(name, str) and is_layer_name(name)):
         raise ArgumentProblem(
             f"{kind}: argument 'name' must be letters, digits and '_' in parts joined by dots (at most 200 characters, "

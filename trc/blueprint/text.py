@@ -19,7 +19,7 @@ from trc.blueprint.layer import MAX_DEPTH, Layer
 from trc.blueprint.messages import shown_line, syntax_problem
 from trc.blueprint.network import BluePrint, name_problem
 from trc.blueprint.parameters import ArgumentProblem, BlockStyle, Signature, count, nearest
-from trc.blueprint.signatures import SIGNATURES, make
+from trc.blueprint.signatures import SIGNATURES, find_signature, make
 from trc.diagnostics import CompileError, Diagnostic, Location
 
 MAX_TEXT = 2 * 1024 * 1024
@@ -195,14 +195,19 @@ class _Evaluator:
 
     def _call(self, call: Call) -> Layer | _Unusable:
         kind = str(call.name)
-        if kind not in SIGNATURES:
-            if kind in self.defined:
-                return self.problems.add(call.name, f"'{kind}' is a definition; use it without parentheses")
+        if kind not in SIGNATURES and kind in self.defined:
+            return self.problems.add(call.name, f"'{kind}' is a definition; use it without parentheses")
+        broken = ""
+        try:
+            known = find_signature(kind) is not None
+        except CompileError as err:  # a package with layers that cannot be loaded; perhaps it has this one
+            known, broken = False, "".join(f"; {problem.message}" for problem in err.problems)
+        if not known:
             # What stands inside is read too, so that its mistakes are found in the same run.
             for argument in call.arguments:
                 self._value(argument)
             return self.problems.add(
-                call.name, f"unknown layer '{_short(kind)}'{self.problems.hint(kind, list(SIGNATURES))}"
+                call.name, f"unknown layer '{_short(kind)}'{self.problems.hint(kind, list(SIGNATURES))}{broken}"
             )
         positional: list[object] = []
         keywords: dict[str, object] = {}

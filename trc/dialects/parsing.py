@@ -158,6 +158,8 @@ def parse_module(text: str | bytes, filename: str = "<text>", context: Context |
         return parser.parse_module()
     except ParseError as err:
         raise _error(text, filename, err.span.start, _message(err)) from None
+    except CompileError as err:  # a package with layers that cannot be loaded
+        message = "; ".join(problem.message for problem in err.problems)
     except RecursionError:
         message = "the text is nested too deeply"
     except Exception as err:

@@ -28,8 +28,10 @@ from trc.session.options import (
     resolve_input,
     with_defaults,
 )
+from trc_runtime.cpu.registry import PluginError
 from trc_runtime.cpu.session import CpuSession, missing_kernels
 from trc_runtime.schema.config import RunConfig
+from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.plan import Plan
 
 Model = BluePrint | Layer | str | os.PathLike[str]
@@ -136,12 +138,15 @@ def compile(model: Model, **options: Unpack[CompileOptions]) -> Executable:
 
 def refuse_missing_kernels(plan: Plan) -> None:
     """CompileError that names each layer and kind without a kernel on the CPU."""
-    if plan.config.precision.is_amp or plan.config.precision.value == "tf32":
+    if plan.config.precision is Precision.TF32:
         raise CompileError(
-            f"precision {plan.config.precision.value} cannot run on the CPU yet; use fp32 or fp64. trc.lower(...) and "
+            "precision tf32 does not exist on the CPU; use fp32, fp64, amp-fp16 or amp-bf16. trc.lower(...) and "
             "trc-compile show the plan for it"
         )
-    missing = missing_kernels(plan)
+    try:
+        missing = missing_kernels(plan)
+    except PluginError as err:
+        raise CompileError(str(err)) from None
     if missing:
         names = sorted({f"{n.kind} (layer '{n.layer}')" if n.layer else n.kind for n in missing})
         raise CompileError(f"the CPU has no kernel for: {', '.join(names)}")

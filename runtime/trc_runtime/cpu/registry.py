@@ -1,7 +1,12 @@
-"""Which function binds the nodes of a kind: an open registry."""
+"""Which function binds the nodes of a kind: an open registry.
+
+Other packages add kernels for kinds of their own: under the entry point group `trc_runtime.kernels` they name a module
+whose import registers them. It is imported when a kind comes up that has no kernel, not before.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -33,8 +38,44 @@ def kernel(*kinds: str) -> Callable[[Bind], Bind]:
 
 
 def lookup(kind: str) -> Bind | None:
-    """The kernel of a kind, or None."""
+    """The kernel of a kind, if need be from another package, or None. PluginError for a package that is broken."""
+    if kind not in _BINDERS:
+        load_plugins()
     return _BINDERS.get(kind)
+
+
+GROUP = "trc_runtime.kernels"
+
+
+class PluginError(ValueError):
+    """A package that brings kernels cannot be imported."""
+
+
+_loaded: dict[tuple[str, str], str | None] = {}
+"""Entry points (name, value) that have been imported, with what went wrong."""
+_searched: list[str] = []
+"""The search path of the last look: the same path holds the same packages."""
+
+
+def load_plugins() -> None:
+    """Import all packages that bring kernels, each once. PluginError names every one that fails, each time."""
+    if _searched != sys.path:
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=GROUP):
+            if (point.name, point.value) not in _loaded:
+                problem: str | None = None
+                try:
+                    point.load()
+                except Exception as err:  # it is code of others
+                    package = f" of package {point.dist.name}" if point.dist is not None else ""
+                    detail = f"{type(err).__name__}: {err}".strip()
+                    problem = f"the plug-in '{point.name}'{package} ({point.value}) cannot be loaded: {detail}"
+                _loaded[point.name, point.value] = problem
+        _searched[:] = sys.path
+    failures = [text for text in _loaded.values() if text is not None]
+    if failures:
+        raise PluginError("; ".join(failures))
 
 
 def known_kinds() -> Sequence[str]:

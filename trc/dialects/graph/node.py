@@ -12,6 +12,7 @@ from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
+from trc.diagnostics import CompileError
 from trc.dialects.attributes import (
     CheckedOp,
     RangeAttr,
@@ -177,6 +178,14 @@ class NodeOp(CheckedOp):
     def problems(self) -> Iterator[str]:
         """The node against its kind's record."""
         record = self.record_
+        if record is None:
+            from trc.dialects.plugins import load_plugins
+
+            try:
+                load_plugins()
+            except CompileError as err:
+                yield from (problem.message for problem in err.problems)
+            record = self.record_
         if record is None:
             kind = self.kind.data
             yield f"unknown kind {kind}{hint(kind, KINDS.names())}"

@@ -1,0 +1,135 @@
+"""GELU against the mathematics and against PyTorch: values, gradients, inference and a training run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from trc_gelu import kernels
+from trc_gelu.layer import gelu
+
+import trc
+from trc.dialects.parsing import parse_module
+from trc.interchange.arch_yaml import from_yaml, to_yaml
+
+BATCH, LABELS = 12, 5
+NET = trc.BluePrint(trc.seq(trc.fc(32), gelu(), trc.fc(16), gelu(name="last"), trc.fc(LABELS)), "net", (3, 4, 2))
+
+
+class Node:
+    """What a kernel asks of its node."""
+
+    def __init__(self, **arrays: NDArray[Any]) -> None:
+        self.arrays = arrays
+
+    def flat(self, name: str) -> NDArray[Any]:
+        return self.arrays[name].reshape(-1)
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any = None) -> NDArray[Any]:
+        return np.full(shape, 7, dtype)
+
+    def problem(self, message: str) -> ValueError:
+        return ValueError(message)
+
+
+def test_values() -> None:
+    x = np.concatenate([np.linspace(-40, 40, 30_001), np.linspace(-1, 1, 20_001), [0.0, -0.0, 1e-300, -1e-300, 1e30]])
+    y = np.empty_like(x)
+    kernels.gelu_fwd(Node(x=x, y=y))()  # pyright: ignore[reportArgumentType]
+    wanted = np.array([v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x])
+    np.testing.assert_allclose(y, wanted, rtol=4e-16, atol=1e-16)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients(dtype: type[np.floating[Any]]) -> None:
+    generator = np.random.default_rng(0)
+    x, dy = (generator.standard_normal(20_000).astype(dtype) * s for s in (dtype(3), dtype(1)))
+    leaf = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    torch.nn.functional.gelu(leaf).backward(torch.tensor(dy, dtype=torch.float64))
+    assert leaf.grad is not None
+    wanted = leaf.grad.numpy()
+    for node in (Node(dy=dy.copy(), x=x, dx=np.empty_like(x)), Node(dy=(same := dy.copy()), x=x, dx=same)):
+        kernels.gelu_bwd(node)()  # pyright: ignore[reportArgumentType]
+        bound = 4 * np.finfo(dtype).eps
+        np.testing.assert_allclose(node.arrays["dx"], wanted, rtol=bound, atol=1e-15)
+
+
+def test_half_precision_is_refused() -> None:
+    x = np.zeros(4, np.float16)
+    with pytest.raises(ValueError, match="fp32 and fp64 only"):
+        kernels.gelu_fwd(Node(x=x, y=x))  # pyright: ignore[reportArgumentType]
+
+
+def reference(exe: trc.Executable) -> torch.nn.Sequential:
+    """The same network in PyTorch, with the same parameters, in float64. One column's order needs no care: HWC."""
+    layers: list[torch.nn.Module] = [torch.nn.Flatten()]
+    for n, (inputs, outputs) in enumerate(((24, 32), (32, 16), (16, LABELS)), 1):
+        linear = torch.nn.Linear(inputs, outputs, dtype=torch.float64)
+        with torch.no_grad():
+            linear.weight.copy_(torch.tensor(exe.tensors[f"fc{n}.weight"]).reshape(outputs, inputs))
+            linear.bias.copy_(torch.tensor(exe.tensors[f"fc{n}.bias"]).reshape(outputs))
+        layers += [linear, torch.nn.GELU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def data() -> tuple[NDArray[Any], NDArray[Any]]:
+    generator = np.random.default_rng(1)
+    return 2 * generator.standard_normal((BATCH, 3, 4, 2)), generator.integers(0, LABELS, BATCH).astype(np.int32)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp64", 1e-10), ("fp32", 2e-4)])
+def test_training_is_pytorchs(precision: str, tolerance: float) -> None:
+    rate = 0.05
+    exe = trc.compile(
+        NET, batch=BATCH, optimizer=trc.SGD(), schedule=trc.Constant(base_lr=rate), precision=precision, seed=3
+    )
+    net = reference(exe)
+    optimizer = torch.optim.SGD(net.parameters(), rate)
+    images, labels = data()
+    x, t = torch.tensor(images), torch.tensor(labels, dtype=torch.int64)
+    dtype = np.float64 if precision == "fp64" else np.float32
+    for step in range(50):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(x), t)
+        loss.backward()
+        result = exe.step(images.astype(dtype), labels)
+        assert result.loss == pytest.approx(loss.item(), rel=tolerance)
+        if step == 0:
+            for n, layer in enumerate((m for m in net if isinstance(m, torch.nn.Linear)), 1):
+                assert layer.weight.grad is not None
+                wanted = layer.weight.grad.numpy()
+                found = exe.tensors[f"fc{n}.weight.grad"].reshape(wanted.shape)
+                assert np.linalg.norm(found - wanted) <= tolerance * np.linalg.norm(wanted)
+        optimizer.step()
+    assert exe.step(images.astype(dtype), labels).loss < 0.9 * math.log(LABELS)
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(net(x), t).backward()
+    optimizer.step()
+    found = exe.evaluate(images.astype(dtype), labels)
+    assert found.loss == pytest.approx(torch.nn.functional.cross_entropy(net(x), t).item(), rel=tolerance)
+
+
+def test_every_text_reads_back() -> None:
+    assert trc.parse_blueprint(str(NET)) == NET
+    for to in ("import", "arch", "atlas"):
+        text = str(trc.lower(NET, to=to))
+        assert str(parse_module(text)) == text
+    arch = trc.lower(NET, to="arch")
+    assert [line.split(" layer ")[-1].split('"')[1] for line in str(arch).splitlines() if "arch.gelu" in line] == [
+        "gelu1",
+        "last",
+    ]
+    assert str(from_yaml(to_yaml(arch))) == str(arch)
+
+
+def test_messages_point_at_the_user() -> None:
+    here = trc.seq(trc.fc(4), gelu())
+    source = here.children[1].source
+    assert source is not None
+    assert source.file == __file__
+    with pytest.raises(ValueError, match="there is no layer called 'gelo'.*'gelu'"):
+        trc.blueprint.layer_of("gelo")
