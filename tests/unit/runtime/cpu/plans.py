@@ -66,14 +66,21 @@ class PlanBuilder:
     nodes: list[Node] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
-    def tensor(self, name: str, region: Region, *shapes: Shape | None, initial: Initial | None = None) -> str:
+    def tensor(
+        self,
+        name: str,
+        region: Region,
+        *shapes: Shape | None,
+        initial: Initial | None = None,
+        channels: int | None = None,
+    ) -> str:
         """One shape for all six columns, or six."""
         assert len(shapes) in (1, 6)
         dtype = dtype_of(region, self.precision)
         six = shapes * 6 if len(shapes) == 1 else shapes
         slot = max(slot_bytes(s, dtype, region) for s in six if s is not None)
         layer = name.rpartition(".")[0] or None
-        self.tensors[name] = Tensor(name, region, dtype, six, slot, 0, initial or Initial("zeros"), layer)
+        self.tensors[name] = Tensor(name, region, dtype, six, slot, 0, initial or Initial("zeros"), layer, channels)
         return name
 
     def scalar(self, name: str, value: float = 0.0, region: Region | None = None) -> str:

@@ -40,7 +40,7 @@ def nchw(function):
 
 def search(x, case):
     """The mask by looking at each cell: NaN counts as larger, of several the last; else the first maximum."""
-    (n, h, w, c), out, params = shapes(case)
+    (_, h, w, _), out, params = shapes(case)
     k, s, pad = params.values()
     best = np.full(out, -np.inf)
     mask = np.full(out, -1, np.int8)
