@@ -16,7 +16,19 @@ from trc_runtime.schema.plan import Plan
 KERNELS = Path(__file__).parent / "kernels"
 """The hand-written families."""
 
-FAMILY_ORDER = ("elementwise", "copies", "columns", "sums", "loss", "optimizer", "scalars")
+FAMILY_ORDER = (
+    "elementwise",
+    "copies",
+    "columns",
+    "sums",
+    "norm",
+    "pool",
+    "dropout",
+    "depthwise",
+    "loss",
+    "optimizer",
+    "scalars",
+)
 """Families in the order in which they are written; each needs common.cuh and what stands in `NEEDS` only."""
 
 NEEDS = {"scalars": ("optimizer",)}

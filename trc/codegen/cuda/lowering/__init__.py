@@ -6,12 +6,22 @@ are lowered here from those that become cuDNN calls, copies, fills or collective
 
 from __future__ import annotations
 
-from trc.codegen.cuda.lowering import dense, elementwise, loss, optimizer, scalars
+from trc.codegen.cuda.lowering import (
+    dense,
+    depthwise,
+    dropout,
+    elementwise,
+    loss,
+    norm,
+    optimizer,
+    pool,
+    scalars,
+)
 from trc.codegen.cuda.lowering.dense import add_bias, is_plain_copy
 from trc.codegen.cuda.lowering.launch import Arg, D, F, I, Instance, Launch, Lowered, N, P, Parameter, S
 from trc.codegen.cuda.lowering.view import Matrix, NodeView, lower, lowered_kinds, lowering, owns
 
-FAMILIES = (dense, elementwise, loss, optimizer, scalars)
+FAMILIES = (dense, depthwise, dropout, elementwise, loss, norm, optimizer, pool, scalars)
 """The files; importing one registers its lowerings."""
 
 __all__ = [
