@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,6 +13,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+
+PACKAGES = (
+    "xdsl",
+    "numpy",
+    "torch",
+    "torchvision",
+    "triton",
+    "cuda-bindings",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
+    "nvidia-cublas",
+)
+"""Packages whose versions are recorded where they are installed."""
 
 
 def _version(package: str) -> str | None:
@@ -31,13 +46,23 @@ def _processor() -> str:
     return platform.processor()
 
 
+def _gpu() -> str | None:
+    """The first GPU and its driver, or None."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return lines[0] if lines else None
+
+
 def save(name: str, figures: Mapping[str, object]) -> Path:
     """Write `bench/results/<name>.json` and return its path."""
-    packages = {p: _version(p) for p in ("xdsl", "numpy", "torch")}
+    packages = {p: _version(p) for p in PACKAGES}
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python", *sys.argv]),
-        "machine": {"cpu": _processor(), "cores": os.cpu_count(), "gpu": None, "python": platform.python_version()},
+        "machine": {"cpu": _processor(), "cores": os.cpu_count(), "gpu": _gpu(), "python": platform.python_version()},
         "versions": {p: v for p, v in packages.items() if v},
         "figures": figures,
     }
