@@ -9,7 +9,7 @@ trc is given beside it. In this order:
 - cold: `trc.compile` with an empty cache;
 - warm: `trc.compile` again, with the cache that the first one filled;
 - load: `trc.load` of a bundle that the second one saved, with caches;
-- cross (with --device-properties): `trc.load` of a bundle compiled for that device without using it, and an empty cache.
+- cross (with --device-properties): `trc.load` of a bundle compiled without the device, with an empty cache.
 """
 
 from __future__ import annotations
