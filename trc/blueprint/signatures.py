@@ -217,11 +217,14 @@ SIGNATURES: dict[str, Signature] = {
 
 
 def find_signature(kind: str) -> Signature | None:
-    """The factory of that name, if need be from another package. CompileError for such a package that is broken."""
-    if kind not in SIGNATURES:
-        from trc.dialects.plugins import load_plugins
+    """The factory of that name, if need be from another package.
 
-        load_plugins()
+    CompileError where there is none and a package is broken that may have it.
+    """
+    if kind not in SIGNATURES:
+        from trc.dialects.plugins import load_unless
+
+        load_unless(lambda: kind in SIGNATURES)
     return SIGNATURES.get(kind)
 
 

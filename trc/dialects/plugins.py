@@ -9,6 +9,7 @@ before.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trc.diagnostics import CompileError
@@ -42,10 +43,26 @@ def registered_ops() -> tuple[type[LayerOp], ...]:
 
 
 def find_op(name: str) -> type[LayerOp] | None:
-    """The operation of that name from another package, which may be imported for it. CompileError as `load_plugins`."""
-    if name not in _ops and name.startswith(_PREFIX):
-        load_plugins()
+    """The operation of that name from another package, which may be imported for it.
+
+    CompileError where there is none and a package is broken that may have it.
+    """
+    if name.startswith(_PREFIX):
+        load_unless(lambda: name in _ops)
     return _ops.get(name)
+
+
+def load_unless(found: Callable[[], bool]) -> None:
+    """Import all packages that bring layers unless what is looked for is there.
+
+    CompileError where it is not there then and a package is broken that may have it.
+    """
+    if not found():
+        try:
+            load_plugins()
+        except CompileError:
+            if not found():
+                raise
 
 
 def load_plugins() -> None:

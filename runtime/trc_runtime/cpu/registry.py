@@ -38,9 +38,16 @@ def kernel(*kinds: str) -> Callable[[Bind], Bind]:
 
 
 def lookup(kind: str) -> Bind | None:
-    """The kernel of a kind, if need be from another package, or None. PluginError for a package that is broken."""
+    """The kernel of a kind, if need be from another package, or None.
+
+    PluginError where there is none and a package is broken that may have it.
+    """
     if kind not in _BINDERS:
-        load_plugins()
+        try:
+            load_plugins()
+        except PluginError:
+            if kind not in _BINDERS:
+                raise
     return _BINDERS.get(kind)
 
 

@@ -179,10 +179,10 @@ class NodeOp(CheckedOp):
         """The node against its kind's record."""
         record = self.record_
         if record is None:
-            from trc.dialects.plugins import load_plugins
+            from trc.dialects.plugins import load_unless
 
             try:
-                load_plugins()
+                load_unless(lambda: self.record_ is not None)
             except CompileError as err:
                 yield from (problem.message for problem in err.problems)
             record = self.record_
