@@ -1,0 +1,189 @@
+"""kernels.cu to device code: NVRTC, one program, and a cache on disk.
+
+A cubin is found again by its source, the options, the architecture and the compiler's version. The cache is
+`$TRC_CACHE`, else `$XDG_CACHE_HOME/trc`, else `~/.cache/trc`; a damaged entry counts as a miss and is written anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trc_runtime.cuda import _cuda
+from trc_runtime.cuda.errors import CompileProblem, MissingExtra
+
+NAME = "kernels.cu"
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+"""Options of every compilation; the log then says what each kernel uses."""
+
+HEADER = "cuda_fp16.h"
+_DIGEST = 32
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Device code of a source. `log` is empty where it came from the cache."""
+
+    code: bytes
+    architecture: str
+    hit: bool
+    seconds: float
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a kernel needs of a multiprocessor, from the assembler's log; bytes but for the registers."""
+
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+
+
+def cache_folder() -> Path:
+    """Where cubins are kept."""
+    if chosen := os.environ.get("TRC_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "trc"
+
+
+def include_folders() -> list[Path]:
+    """Folders that hold CUDA's headers: those of the wheels, then those of an installed toolkit."""
+    found: list[Path] = []
+    spec = importlib.util.find_spec("nvidia")
+    for base in (spec.submodule_search_locations or []) if spec else []:
+        found += [Path(base) / "cu13" / "include", Path(base) / "cuda_runtime" / "include"]
+    found += [Path(os.environ[v]) / "include" for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)]
+    found.append(Path("/usr/local/cuda/include"))
+    usable = [p for p in dict.fromkeys(found) if (p / HEADER).is_file()]
+    if not usable:
+        raise MissingExtra("cuda", f"CUDA's headers ({HEADER})", f"looked in {', '.join(map(str, found))}")
+    return usable[:1]
+
+
+def cubin_key(source: str, architecture: str, options: Sequence[str], version: tuple[int, int]) -> str:
+    """The name of a cache entry."""
+    parts = [source, architecture, "\0".join(options), f"nvrtc {version[0]}.{version[1]}"]
+    return hashlib.sha256("\0\0".join(parts).encode()).hexdigest()
+
+
+def compile_cubin(
+    source: str,
+    architecture: str,
+    *,
+    options: Sequence[str] = OPTIONS,
+    cache: Path | None = None,
+    users: Mapping[str, Sequence[str]] | None = None,
+) -> Cubin:
+    """Device code of a source for an architecture such as "sm_90", from the cache or from NVRTC.
+
+    `cache` is the folder to use (`cache_folder()` by default). `users` says which layers use a kernel, for the message
+    of CompileProblem, which names layer, kernel and line.
+    """
+    begin = time.perf_counter()
+    folder = (cache_folder() if cache is None else cache) / "cubin"
+    file = folder / f"{cubin_key(source, architecture, options, _cuda.nvrtc_version())}.cubin"
+    if (code := _read(file)) is not None:
+        return Cubin(code, architecture, True, time.perf_counter() - begin)
+    flags = [f"--gpu-architecture={architecture}", *options, *(f"-I{p}" for p in include_folders())]
+    try:
+        code, log = _cuda.nvrtc_compile(source, NAME, flags)
+    except CompileProblem as err:
+        raise CompileProblem(explain(source, str(err), users or {})) from None
+    _write(file, code)
+    return Cubin(code, architecture, False, time.perf_counter() - begin, log)
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        raw = file.read_bytes()
+    except OSError:
+        return None
+    digest, code = raw[:_DIGEST], raw[_DIGEST:]
+    return code if code and hashlib.sha256(code).digest() == digest else None
+
+
+def _write(file: Path, code: bytes) -> None:
+    """Best effort: a cache that cannot be written costs time, not correctness, and the report shows the misses."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(hashlib.sha256(code).digest() + code)
+            os.replace(name, file)
+        except OSError:
+            os.unlink(name)
+    except OSError:
+        pass
+
+
+# ---------------------------------------------------------------- logs
+
+_ERROR = re.compile(rf"{re.escape(NAME)}\((\d+)\): (?:catastrophic )?error: *(.*)")
+_KERNEL = re.compile(r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\(")
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+
+
+def explain(source: str, log: str, users: Mapping[str, Sequence[str]]) -> str:
+    """NVRTC's errors with the kernel and the layers they belong to, the first ones in full."""
+    lines = source.splitlines()
+    found: list[str] = []
+    for match in _ERROR.finditer(log):
+        number, text = int(match[1]), match[2].strip()
+        kernel = _kernel_of(lines, number) or _instantiated(log[match.end() :], lines)
+        layers = list(users.get(kernel or "", ()))
+        where = f"kernel {kernel}" if kernel else "code that several kernels share"
+        if layers:
+            more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+            where += f" (layer {', '.join(repr(x) for x in layers[:3])}{more})"
+        code = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        found.append(f"{NAME}:{number}: {where} does not compile: {text}\n    {code}")
+    if not found:
+        return f"{NAME} does not compile:\n{log}"
+    more = [f"... and {len(found) - 5} more errors"] if len(found) > 5 else []
+    return "\n".join(found[:5] + more)
+
+
+def _kernel_of(lines: Sequence[str], number: int) -> str | None:
+    """The kernel whose body a line lies in: the last one to begin before it, unless a function ended in between."""
+    for index in range(min(number, len(lines)) - 1, -1, -1):
+        if match := _KERNEL.search(lines[index]):
+            return match[1]
+        if index < number - 1 and lines[index].startswith("}"):
+            return None
+    return None
+
+
+def _instantiated(rest: str, lines: Sequence[str]) -> str | None:
+    """The kernel that instantiates the template that an error lies in."""
+    block = re.split(_ERROR, rest, maxsplit=1)[0]
+    for match in re.finditer(rf"at line (\d+)(?: of {re.escape(NAME)})?", block):
+        if kernel := _kernel_of(lines, int(match[1])):
+            return kernel
+    return None
+
+
+def usage(log: str) -> dict[str, Usage]:
+    """Registers, stack and spills by kernel, from the log of a compilation."""
+    found: dict[str, Usage] = {}
+    entry, stack = "", (0, 0, 0)
+    for line in log.splitlines():
+        if match := _ENTRY.search(line):
+            entry, stack = match[1], (0, 0, 0)
+        elif entry and (match := _STACK.search(line)):
+            stack = (int(match[1]), int(match[2]), int(match[3]))
+        elif entry and (match := _REGISTERS.search(line)):
+            found[entry] = Usage(int(match[1]), *stack)
+    return found

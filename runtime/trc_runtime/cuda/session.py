@@ -1,0 +1,567 @@
+"""A session on a GPU: an arena, captured definitions, and one executable graph a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trc_runtime.cpu import initial
+from trc_runtime.cuda import dnn, host
+from trc_runtime.cuda._cuda import Counters, Event, Function, Module
+from trc_runtime.cuda._cudnn import Planner
+from trc_runtime.cuda.arena import DeviceArena
+from trc_runtime.cuda.bundle import bundle_sources, read_sources
+from trc_runtime.cuda.calls import KernelCall
+from trc_runtime.cuda.context import Context
+from trc_runtime.cuda.cubins import compile_cubin
+from trc_runtime.cuda.errors import CudaError, DnnError
+from trc_runtime.cuda.graph import Built, GraphBuilder
+from trc_runtime.cuda.link import Copy, Linked, Linker
+from trc_runtime.cuda.order import FLAG, Order, compose, place_scratch, result_tensors, scratch_sizes
+from trc_runtime.cuda.reader import Metrics, Reader, Ticket
+from trc_runtime.cuda.stepwise import Stepwise
+from trc_runtime.rng import Philox, check_streams
+from trc_runtime.schema.bundle import CUDNN_PLANS, Bundle, cubin_name
+from trc_runtime.schema.plan import Plan, Step, Tensor
+from trc_runtime.schema.regions import SLOT_ALIGNMENT, Region, align_up
+
+Array = NDArray[Any]
+Key = tuple[str, int, str | None, int]
+
+RING_SLOTS = 256
+"""Executables that can have results of their own in the pinned ring."""
+
+_STATIC_SHARED = 48 << 10
+_BUFFERS = ("A", "B")
+
+
+@dataclass
+class Executable:
+    """One launch, ready: its graph (None in per-kernel mode), what it reads, and where its results go."""
+
+    order: Order
+    built: Built | None
+    copies: tuple[Copy, ...]
+    slot: int | None
+    buffers: tuple[str, ...]
+    event: Event
+    last: Ticket | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What it took to make a session ready; times in seconds, memory in bytes."""
+
+    device: str
+    architecture: str
+    seconds: Mapping[str, float]
+    cubin_hit: bool
+    kernels: int
+    definitions: int
+    captured: int
+    executables: int
+    arena: int
+    scratch: int
+    engines: Mapping[str, str]
+
+
+@dataclass
+class _Clock:
+    """Times of the parts of the start."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    began: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.began
+        self.began = now
+
+
+class CudaSession:
+    """Everything that a plan needs to run on a GPU. Sessions share nothing but the device.
+
+    All memory is allocated, all code loaded and every step's graph made here; afterwards a step is one launch. `device`
+    is the GPU's number. `cubin` and `plans` are a bundle's device code (for `architecture`) and saved cuDNN plans; what
+    is missing is compiled and planned here. `choices` names the cuDNN engine of a graph by key. With
+    `graphs=False` the same calls run kernel by kernel, on five streams.
+
+    Raises DeviceError, MissingExtra, ArenaError, CompileProblem, DnnError or DriverError, each with one message that
+    says what to do.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: str,
+        driver: str,
+        *,
+        device: int = 0,
+        architecture: str | None = None,
+        cubin: bytes | None = None,
+        plans: bytes | None = None,
+        choices: Mapping[str, str] | None = None,
+        graphs: bool = True,
+        cache: Path | None = None,
+    ) -> None:
+        self.plan = plan
+        self._closed = False
+        self._executables: dict[Key, Executable] = {}
+        self._same: dict[object, Executable] = {}
+        self._pinned: list[int] = []
+        self._events: list[Event] = []
+        self._arena: DeviceArena | None = None
+        self._module: Module | None = None
+        self._builder: GraphBuilder | None = None
+        self._stepwise: Stepwise | None = None
+        self._reader: Reader | None = None
+        self._clock = _Clock()
+        self._steps: dict[str, Step] = {s.name: s for s in plan.steps}
+        self._by_name: dict[str, Tensor] = {t.name: t for t in plan.tensors}
+        self._sources = read_sources(plan, kernels, driver)
+        check_streams(
+            [initial.stream_name(t) for t in plan.tensors if initial.is_random(t)]
+            + sorted({f"dropout/{n.layer}" for n in plan.nodes if n.kind == "dropout_fwd"})
+        )
+        self._clock.lap("driver")
+        self._context = Context(device, architecture)
+        self._driver = self._context.driver
+        self._clock.lap("device")
+        try:
+            self._start(cubin, plans, choices or {}, graphs, cache)
+        except BaseException:
+            with suppress(CudaError):  # the first error is the one to show
+                self.close()
+            raise
+        self._allocated = self.counters.allocations
+
+    @classmethod
+    def of_bundle(cls, bundle: Bundle, **options: Any) -> CudaSession:
+        """The session of a bundle that was compiled for CUDA, with the cubin and cuDNN plans that it carries.
+
+        Options are those of the constructor. DriverError for a bundle of another target.
+        """
+        sources = bundle_sources(bundle)
+        if bundle.architecture is not None:
+            options.setdefault("architecture", bundle.architecture)
+            name = cubin_name(bundle.architecture)
+            if name in bundle.files and "cubin" not in options:
+                options["cubin"] = (bundle.path / name).read_bytes()
+        if CUDNN_PLANS in bundle.files and "plans" not in options:
+            options["plans"] = (bundle.path / CUDNN_PLANS).read_bytes()
+        return cls(bundle.plan, sources.kernels, sources.driver, **options)
+
+    # ------------------------------------------------------------ start
+
+    def _start(
+        self, cubin: bytes | None, plans: bytes | None, choices: Mapping[str, str], graphs: bool, cache: Path | None
+    ) -> None:
+        context, sources, plan = self._context, self._sources, self.plan
+        functions, self._hit = self._load(cubin, cache)
+        self._clock.lap("kernels")
+        self._planned = self._plan_graphs(plans, choices)
+        self._clock.lap("cudnn")
+        workspaces = {key: p.workspace for key, p in self._planned.items()}
+        places, self.scratch_bytes = place_scratch(plan, scratch_sizes(sources.definitions, workspaces))
+        arena = self._arena = DeviceArena(self._driver, plan, self.scratch_bytes, context.main)
+        self._staged, staging = self._stage()
+        self._prepare_ring()
+        linker = Linker(arena.address, plan.total, arena.scratch, places, functions, self._planned, staging)
+        linked: dict[int, Linked] = {i: linker.link(d) for i, d in enumerate(sources.definitions)}
+        self._linked = linked
+        self._clock.lap("memory")
+        if graphs:
+            builder = self._builder = GraphBuilder(context, linked)
+            builder.warm()
+            builder.capture()
+            self._driver.zero(arena.address, arena.size, context.main)  # warming up left garbage
+            self._driver.synchronize(context.main)
+        else:
+            self._stepwise = Stepwise(context, plan, linked)
+        self._clock.lap("capture")
+        for step in plan.steps:
+            for column in step.columns:
+                self._executable(step.name, column)
+        self._clock.lap("instantiate")
+
+    def _load(self, cubin: bytes | None, cache: Path | None) -> tuple[dict[str, Function], bool]:
+        names = self._sources.kernel_names
+        if not names:
+            return {}, True
+        hit = cubin is not None
+        if cubin is None:
+            made = compile_cubin(
+                self._sources.kernels, self._context.architecture, cache=cache, users=self._sources.users
+            )
+            cubin, hit = made.code, made.hit
+        module = self._module = self._driver.load_module(cubin)
+        functions = {name: self._driver.function(module, name) for name in names}
+        shared: dict[str, int] = {}
+        for definition in self._sources.definitions:
+            for node in definition.nodes.values():
+                for call in node.calls:
+                    if isinstance(call, KernelCall):
+                        shared[call.name] = max(shared.get(call.name, 0), call.shared)
+        for name, size in shared.items():
+            if size > _STATIC_SHARED:
+                self._driver.allow_shared(functions[name], size)
+        return functions, hit
+
+    def _plan_graphs(self, saved: bytes | None, choices: Mapping[str, str]) -> dict[str, dnn.Planned]:
+        users = self._sources.cudnn_users
+        if not users:
+            return {}
+        planner = Planner(self._context.handle())
+        stored = dnn.read_plans(saved) if saved is not None else None
+        if stored is not None and stored.architecture != self._context.architecture:
+            raise DnnError(
+                f"the saved cuDNN plans are for {stored.architecture}, this GPU is {self._context.architecture}: "
+                "compile the network again for this GPU"
+            )
+        planned: dict[str, dnn.Planned] = {}
+        for key, layers in users.items():
+            description = self._sources.cudnn.get(key)
+            where = f"layer {', '.join(repr(x) for x in layers[:3])}"
+            if description is None:
+                raise DnnError(f"{where}: the driver describes no cuDNN graph {key}")
+            try:
+                if stored is not None and key in stored.data:
+                    planned[key] = dnn.load_plan(planner, key, description, stored)
+                else:
+                    planned[key] = dnn.make_plan(planner, key, description, choices.get(key))
+            except DnnError as err:
+                raise DnnError(f"{where}: {err}") from None
+        return planned
+
+    def _stage(self) -> tuple[dict[str, host.StagedInput], dict[tuple[str, str], int]]:
+        staged: dict[str, host.StagedInput] = {}
+        places: dict[tuple[str, str], int] = {}
+        for buffer in _BUFFERS:
+            label, data = (self._by_name.get(f"{part}_{buffer.lower()}") for part in ("label", "data"))
+            if label is None or data is None:
+                continue
+            memory: list[NDArray[np.uint8]] = []
+            for part, tensor in (("label", label), ("data", data)):
+                address = self._pin(tensor.slot)
+                places[buffer, part] = address
+                memory.append(host.array_at(address, tensor.slot))
+            staged[buffer] = host.StagedInput(label, data, *memory)
+        self._reading: dict[str, Ticket | None] = dict.fromkeys(staged)
+        return staged, places
+
+    def _pin(self, size: int) -> int:
+        address = self._driver.allocate_pinned(max(size, 1))
+        self._pinned.append(address)
+        host.array_at(address, size).fill(0)
+        return address
+
+    def _prepare_ring(self) -> None:
+        """Pinned memory for results: per slot the bytes of R_RESULT as they lie in the arena, then the NaN flag."""
+        tensors = [self.plan.tensors[i] for i in result_tensors(self.plan)]
+        values = [t for t in tensors if t.region is Region.R_RESULT]
+        begin = min((t.offset for t in values), default=0)
+        end = max((t.offset + t.dtype.itemsize for t in values), default=0)
+        flag = next((t for t in tensors if t.name == FLAG), None)
+        self._result_span = (begin, end - begin)
+        self._flag = flag
+        self._slot_bytes = align_up(end - begin, SLOT_ALIGNMENT) + SLOT_ALIGNMENT
+        self._ring = self._pin(RING_SLOTS * self._slot_bytes) if values else 0
+        self._ring_used = 0
+        self._result_places = [(t.name, t.offset - begin, t.dtype.numpy) for t in values]
+
+    # ------------------------------------------------------------ tensors
+
+    def initialise(self) -> None:
+        """Zero the arena and write every tensor's initial value; the same bytes as on the CPU."""
+        driver, arena = self._ready()
+        driver.zero(arena.address, arena.size, self._context.main)
+        driver.synchronize(self._context.main)
+        generator = Philox()
+        for tensor in self.plan.tensors:
+            if (memory := host.first_values(tensor, self.plan.config.seed, generator)) is not None:
+                driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
+
+    def read(self, name: str) -> Array:
+        """A copy of a tensor in the shape of the first variant it exists in, half types as float32.
+
+        Waits for everything launched before. ValueError for an unknown name.
+        """
+        tensor = host.find(self.plan, self._by_name, name)
+        memory = self.read_bytes(tensor.offset, host.stored_bytes(tensor, host.first_shape(tensor)))
+        return host.decode(tensor, memory)
+
+    def write(self, name: str, array: ArrayLike) -> None:
+        """Set a tensor, in the shape of the first variant it exists in; waits for everything launched before.
+
+        Floating-point types convert into each other, everything else must convert exactly. ValueError names the tensor
+        and what does not fit.
+        """
+        tensor = host.find(self.plan, self._by_name, name)
+        memory = host.encode(tensor, array)
+        driver, arena = self._ready()
+        driver.synchronize(self._context.main)
+        driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
+
+    def read_bytes(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """A copy of bytes of the arena."""
+        driver, arena = self._ready()
+        memory = np.empty(size, np.uint8)
+        driver.synchronize(self._context.main)
+        driver.to_host(memory.ctypes.data, arena.address + offset, size)
+        return memory
+
+    def poison(self, value: int = 0xA5) -> None:
+        """Set every byte of the arena and of the scratch memory, for tests: what nothing writes is then garbage."""
+        driver, arena = self._ready()
+        driver.fill(arena.address, value, arena.size, self._context.main)
+        driver.synchronize(self._context.main)
+
+    def staging(self, buffer: str, column: int) -> tuple[Array, Array]:
+        """Host memory of input buffer "A" or "B" in the shape of a column, for the caller to fill.
+
+        Labels as int32 [n] and images [n, h, w, c] with their real channels, float32 where the network keeps them in
+        half precision. Waits until the last launch that copies from the buffer is done; any thread may call it.
+        """
+        if buffer not in _BUFFERS:
+            raise ValueError(f"there are the input buffers A and B, not '{buffer}'")
+        if buffer not in self._staged:
+            raise ValueError(f"the plan '{self.plan.name}' has no input buffer {buffer}")
+        self._check_column(column)
+        if (ticket := self._reading[buffer]) is not None:
+            ticket.settle()
+        return self._staged[buffer].arrays(column)
+
+    def pack(self, buffer: str) -> None:
+        """Bring what was filled into a buffer's staging into the form that the device stores.
+
+        A launch does it where it has not been done; calling it earlier, in the thread that fills, takes it off the
+        launching thread.
+        """
+        self._staged[buffer].pack()
+
+    # ------------------------------------------------------------ steps
+
+    def run(self, step: str, column: int) -> None:
+        """Run a step in a column to its end. ValueError for an unknown step, or one that does not run in the column."""
+        executable = self._executable(step, column)
+        driver, _ = self._ready()
+        self._send(executable)
+        driver.synchronize(self._context.main)
+
+    def launch(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> Ticket:
+        """Launch a step and return at once; with `beside` a second step, such as a transfer, runs in the same launch.
+
+        The caller waits only where the same launch, two steps back, has not been read yet: that keeps the host at most
+        two steps ahead. `Ticket.wait` gives the batch's results.
+        """
+        executable = self._executable(step, column, beside, beside_column)
+        self._ready()
+        self._send(executable)
+        self._driver.record(executable.event, self._context.main)
+        ticket = Ticket()
+        executable.last = ticket
+        for buffer in executable.buffers:
+            self._reading[buffer] = ticket
+        if self._reader is None:
+            self._reader = Reader(self._context)
+        self._reader.follow(executable.event, ticket, lambda: self._results(executable))
+        return ticket
+
+    def _send(self, executable: Executable) -> None:
+        if executable.last is not None:
+            executable.last.settle()  # its slot in the ring must have been read
+        for buffer in executable.buffers:
+            self._staged[buffer].pack()
+        if executable.built is not None:
+            self._driver.launch_graph(executable.built.executable, self._context.main)
+        else:
+            assert self._stepwise is not None
+            self._stepwise.run(executable.order, executable.copies)
+
+    def results(self, step: str, column: int) -> Metrics | None:
+        """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped."""
+        return self._results(self._executable(step, column))
+
+    def _results(self, executable: Executable) -> Metrics | None:
+        if executable.slot is None:
+            return None
+        memory = host.array_at(self._ring + executable.slot * self._slot_bytes, self._slot_bytes)
+        values = {name: float(memory[at : at + t.itemsize].view(t)[0]) for name, at, t in self._result_places}
+        flag = int(memory[-SLOT_ALIGNMENT:][:4].view(np.int32)[0])
+        return Metrics(values.get("loss", 0.0), values.get("top1", 0.0), values.get("top5", 0.0), bool(flag))
+
+    def prepare(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> None:
+        """Make the graph of a launch now, so that its first launch allocates nothing."""
+        self._executable(step, column, beside, beside_column)
+        self._allocated = self.counters.allocations
+
+    def _executable(
+        self, step: str, column: int, beside: str | None = None, beside_column: int | None = None
+    ) -> Executable:
+        key = (step, column, beside, column if beside_column is None else beside_column)
+        found = self._executables.get(key)
+        if found is None:
+            parts = [(self._step(step, column), column)]
+            if beside is not None:
+                parts.append((self._step(beside, key[3]), key[3]))
+            order = compose(self.plan, parts)
+            found = self._same.get(order.key)
+            if found is None:
+                found = self._same[order.key] = self._make(order)
+            self._executables[key] = found
+        return found
+
+    def _make(self, order: Order) -> Executable:
+        driver, arena = self._ready()
+        slot, copies = None, list[Copy]()
+        if order.results and self._ring:
+            if self._ring_used == RING_SLOTS:
+                raise CudaError(f"more than {RING_SLOTS} different launches with results")
+            slot, self._ring_used = self._ring_used, self._ring_used + 1
+            target = self._ring + slot * self._slot_bytes
+            begin, size = self._result_span
+            copies.append(Copy(target, arena.address + begin, size, "to_host"))
+            if self._flag is not None:
+                end = target + self._slot_bytes - SLOT_ALIGNMENT
+                copies.append(Copy(end, arena.address + self._flag.offset, self._flag.dtype.itemsize, "to_host"))
+        built = None
+        if self._builder is not None:
+            built = self._builder.build(order, copies)
+            driver.upload(built.executable, self._context.main)
+        reads = [op.buffer for n, c in order.items for op in self._linked[c][n] if isinstance(op, Copy)]
+        event = driver.event()
+        self._events.append(event)
+        return Executable(order, built, tuple(copies), slot, tuple(dict.fromkeys(b for b in reads if b)), event)
+
+    def _step(self, name: str, column: int) -> Step:
+        step = self._steps.get(name)
+        if step is None:
+            raise ValueError(f"the plan '{self.plan.name}' has no step '{name}'; it has {', '.join(self._steps)}")
+        self._check_column(column)
+        if column not in step.columns:
+            columns = ", ".join(self.plan.variants[c].name for c in step.columns)
+            raise ValueError(
+                f"step '{name}' does not run in variant {self.plan.variants[column].name}; it runs in {columns}"
+            )
+        return step
+
+    def _check_column(self, column: int) -> None:
+        if not 0 <= column < len(self.plan.variants):
+            raise ValueError(f"there are the columns 0 to {len(self.plan.variants) - 1}, not {column}")
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def counters(self) -> Counters:
+        """Launches, allocations and waiting calls so far."""
+        return self._driver.counters
+
+    @property
+    def allocations_after_capture(self) -> int:
+        """Allocations since the session was ready (or since the last `prepare`): must stay 0."""
+        return self.counters.allocations - self._allocated
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the one device allocation: the plan's total and the scratch memory."""
+        return self._ready()[1].size
+
+    def free_memory(self) -> int:
+        """Free bytes of the device, as the driver says."""
+        return self._ready()[0].memory()[0]
+
+    def node_map(self, step: str, column: int) -> list[tuple[int, str, str | None]]:
+        """For each graph node of a step, in order: the plan's node, its kind and its layer (-1 for result copies)."""
+        executable = self._executable(step, column)
+        if executable.built is None:
+            return []
+        found: list[tuple[int, str, str | None]] = []
+        for position in executable.built.nodes:
+            if position == len(executable.order.items):
+                found.append((-1, "results", None))
+            else:
+                index = executable.order.items[position][0]
+                found.append((index, self.plan.nodes[index].kind, self.plan.nodes[index].layer))
+        return found
+
+    def write_dot(self, step: str, column: int, path: str) -> None:
+        """Write a step's CUDA graph as DOT text. ValueError in per-kernel mode."""
+        if self._builder is None:
+            raise ValueError("there are no graphs in per-kernel mode")
+        self._builder.write_dot(self._executable(step, column).order, path)
+
+    def report(self) -> Report:
+        """What it took to make the session ready."""
+        return Report(
+            device=self._context.name,
+            architecture=self._context.architecture,
+            seconds=dict(self._clock.seconds),
+            cubin_hit=self._hit,
+            kernels=len(self._sources.kernel_names),
+            definitions=len(self._sources.definitions),
+            captured=self._builder.captured if self._builder else 0,
+            executables=len(self._same),
+            arena=self.arena_bytes,
+            scratch=self.scratch_bytes,
+            engines={key: p.plan.name for key, p in self._planned.items()},
+        )
+
+    def save_plans(self) -> bytes:
+        """The cuDNN plans in use, to be loaded on the same architecture without planning."""
+        return dnn.save_plans(self._planned, self._context.architecture)
+
+    # ------------------------------------------------------------ end
+
+    def _ready(self) -> tuple[Any, DeviceArena]:
+        if self._closed or self._arena is None:
+            raise CudaError("the session is closed")
+        self._context.use()
+        return self._driver, self._arena
+
+    def close(self) -> None:
+        """Wait for the device and give everything back; once."""
+        if self._closed:
+            return
+        self._closed = True
+        context, driver = self._context, self._driver
+        context.use()
+        if self._reader is not None:
+            self._reader.close()
+        try:
+            context.synchronize()
+        finally:
+            for executable in self._same.values():
+                if executable.built is not None:
+                    driver.destroy_exec(executable.built.executable)
+            for part in (self._builder, self._stepwise, self._arena):
+                if part is not None:
+                    part.close()
+            for event in self._events:
+                driver.destroy_event(event)
+            for address in self._pinned:
+                driver.free_pinned(address)
+            if self._module is not None:
+                driver.unload_module(self._module)
+            context.close()
+
+    def __enter__(self) -> CudaSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # A session that was never finished has no attribute to close by; errors at exit have nobody to tell.
+        if getattr(self, "_context", None) is not None and not self._closed:
+            with suppress(Exception):
+                self.close()
