@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from trc_runtime.cpu.session import CpuSession
+from trc_runtime.cuda.errors import CudaError
 from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.bundle import Bundle, BundleError, read_bundle
 from trc_runtime.schema.report import memory_report
 from trc_runtime.train import cli
-from trc_runtime.train.runner import Runner
+from trc_runtime.train.runner import Runner, Session
 
 
 def _parser() -> cli.Parser:
@@ -29,10 +30,8 @@ def _parser() -> cli.Parser:
 
 def open_bundle(bundle: Bundle) -> Runner:
     """A runner on the bundle's target, in the state that the bundle carries."""
-    if bundle.target != "cpu":
-        raise BundleError(f"{bundle.path} is compiled for target '{bundle.target}', this runtime has 'cpu' only")
     try:
-        runner = Runner(bundle.plan, CpuSession(bundle.plan))
+        runner = Runner(bundle.plan, _open_session(bundle))
     except ValueError as err:
         raise BundleError(f"{bundle.path}: {err}") from None
     if bundle.state is not None:
@@ -40,9 +39,21 @@ def open_bundle(bundle: Bundle) -> Runner:
     return runner
 
 
+def _open_session(bundle: Bundle) -> Session:
+    """A session on the bundle's target; CudaError where there is no such device."""
+    if bundle.target == "cpu":
+        return CpuSession(bundle.plan)
+    if bundle.target == "cuda":
+        from trc_runtime.cuda.session import CudaSession  # NumPy is enough for the others
+
+        return CudaSession.of_bundle(bundle)
+    raise BundleError(f"{bundle.path} is compiled for target '{bundle.target}', which this runtime does not know")
+
+
 def _info(bundle: Bundle) -> None:
     plan = bundle.plan
-    print(f"{plan.name}: target {bundle.target}, planner {plan.mode}, {len(plan.nodes)} nodes, {len(plan.steps)} steps")
+    target = bundle.target if bundle.architecture is None else f"{bundle.target} ({bundle.architecture})"
+    print(f"{plan.name}: target {target}, planner {plan.mode}, {len(plan.nodes)} nodes, {len(plan.steps)} steps")
     for variant in plan.variants:
         print(f"  {variant.name}: {variant.batch} x {variant.height} x {variant.width} x {variant.channels}")
     print(f"  {plan.config}")
@@ -72,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             cli.evaluate(runner, data, args)
 
-    return cli.guarded("trc_runtime", action)
+    return cli.guarded("trc_runtime", action, (CudaError,))
 
 
 if __name__ == "__main__":

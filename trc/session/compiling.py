@@ -122,16 +122,17 @@ def compile(model: Model, **options: Unpack[CompileOptions]) -> Executable:
     """Compile a model and make it ready to train.
 
     Only the model is obligatory when it carries `input(...)`. Raises CompileError for a mistake in the model or the
-    options, and names the layers for which the target has no kernel.
+    options, and names the layers for which the target has no kernel. Target cuda needs a GPU, and the extras `cuda`
+    and `cudnn`; what is missing is a CompileError too.
     """
     target = choose_target(str(with_defaults(options).get("target")))
-    if target != "cpu":
-        raise CompileError(
-            f"target '{target}' cannot run yet: this version executes on the CPU only. trc.lower(...) and trc-compile "
-            "show the plan for it"
-        )
     lowered = run_phases(model, options)
     plan = lower_module(lowered.module, lowered.config)
+    if target == "cuda":
+        from trc.session import cuda
+
+        files = cuda.build(plan)
+        return Executable(plan, cuda.open_session(plan, files), module=lowered.module, cuda=files)
     refuse_missing_kernels(plan)
     return Executable(plan, CpuSession(plan), module=lowered.module)
 

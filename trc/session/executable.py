@@ -6,6 +6,7 @@ import os
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
@@ -14,22 +15,37 @@ from trc.diagnostics import CompileError
 from trc.dialects.parsing import parse_module
 from trc.interchange import torchvision
 from trc_runtime.cpu.session import CpuSession
-from trc_runtime.schema.bundle import MODEL, PLAN, STATE, BundleError, read_bundle, write_bundle
+from trc_runtime.schema.bundle import MODEL, PLAN, STATE, Bundle, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.plan import Plan
 from trc_runtime.schema.report import MemoryReport, memory_report
 from trc_runtime.train.checkpoint import CheckpointError
-from trc_runtime.train.runner import Runner
+from trc_runtime.train.runner import Runner, Session
+
+if TYPE_CHECKING:
+    from trc.session.cuda import CudaFiles
 
 
 class Executable(Runner):
     """A compiled network on its device: step, run, evaluate, tensors, checkpoints, and what was decided for it."""
 
     def __init__(
-        self, plan: Plan, session: CpuSession, *, module: ModuleOp | None = None, text: str | None = None
+        self,
+        plan: Plan,
+        session: Session,
+        *,
+        module: ModuleOp | None = None,
+        text: str | None = None,
+        cuda: CudaFiles | None = None,
     ) -> None:
         super().__init__(plan, session)
         self._module = module
         self._text = text
+        self._cuda = cuda
+
+    @property
+    def target(self) -> str:
+        """The target that it runs on: cpu or cuda."""
+        return "cpu" if self._cuda is None else "cuda"
 
     @cached_property
     def ir(self) -> str:
@@ -72,24 +88,42 @@ class Executable(Runner):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a bundle with the plan, the IR and the present state; it runs with `python -m trc_runtime`.
 
-        An older bundle at `path` is replaced, anything else is left alone and is a BundleError.
+        For target cuda it also carries the sources, and device code and cuDNN plans for this GPU, so that loading it
+        compiles and plans nothing. An older bundle at `path` is replaced, anything else is left alone and is a
+        BundleError.
         """
         files = {PLAN: self.plan.to_json().encode(), MODEL: self.ir.encode(), STATE: self.checkpoint_bytes()}
-        return write_bundle(path, files, "cpu")
+        if self._cuda is None:
+            return write_bundle(path, files, "cpu")
+        from trc.session import cuda
+
+        self._cuda = cuda.with_compiled(self._cuda, self.session)
+        return write_bundle(path, {**files, **self._cuda.all}, "cuda", self._cuda.architecture)
 
 
 def load(path: str | os.PathLike[str]) -> Executable:
     """Load a bundle that `Executable.save` or trc-compile wrote, its state included.
 
-    Raises CompileError for a folder that is no bundle, of another version, damaged, or for another target.
+    Raises CompileError for a folder that is no bundle, of another version, damaged, or whose target cannot run here.
+    Loading a bundle for target cuda executes its driver.py: load only what you would run.
     """
     try:
         bundle = read_bundle(path)
-        if bundle.target != "cpu":
-            raise CompileError(f"{path} is compiled for target '{bundle.target}', which this version cannot run")
-        exe = Executable(bundle.plan, CpuSession(bundle.plan), text=bundle.text(MODEL))
+        exe = _open(bundle)
         if bundle.state is not None:
             exe.load_checkpoint(bundle.state)
     except (BundleError, CheckpointError) as err:
         raise CompileError(str(err)) from None
     return exe
+
+
+def _open(bundle: Bundle) -> Executable:
+    plan, text = bundle.plan, bundle.text(MODEL)
+    if bundle.target == "cpu":
+        return Executable(plan, CpuSession(plan), text=text)
+    if bundle.target == "cuda":
+        from trc.session import cuda
+
+        session, files = cuda.open_bundle(bundle)
+        return Executable(plan, session, text=text, cuda=files)
+    raise CompileError(f"{bundle.path} is compiled for target '{bundle.target}', which this version does not know")

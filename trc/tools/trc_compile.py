@@ -13,9 +13,11 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
 
+from trc.codegen.cuda.bundle import generate
 from trc.codegen.plan_lowering import lower_module
 from trc.diagnostics import CompileError
 from trc.interchange.arch_yaml import to_yaml
+from trc.session import cuda
 from trc.session.compiling import Lowered, refuse_missing_kernels, run_phases
 from trc.session.options import DEFAULTS, CompileOptions, choose_target, with_defaults
 from trc.tools.options import add_learning_options, add_model_options, learning_options, loss_of, model_options
@@ -41,8 +43,13 @@ NEEDS: Mapping[str, str] = {
     "graph": "schedule",
     "atlas": "atlas",
     "memory": "atlas",
+    "kernels": "atlas",
+    "driver": "atlas",
 }
 """The phase after which each `--emit` is complete."""
+
+CUDA_ONLY = ("kernels", "driver")
+"""What `--emit` prints for target cuda only: kernels.cu and driver.py."""
 
 PHASES = ("import", "arch", "kernels", "shapes", "plan", "graph", "schedule", "atlas", "bundle")
 
@@ -61,6 +68,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--compile-to", metavar="PHASE", help=f"print the IR after a phase: {', '.join(PHASES)}")
     parser.add_argument("--dump-phases-to", metavar="DIR", help="write one numbered .mlir file a phase")
     parser.add_argument("--emit", metavar="WHAT", help=f"print one of {', '.join(NEEDS)}")
+    parser.add_argument(
+        "--device-properties",
+        metavar="FILE",
+        help="with --target cuda: put device code and cuDNN plans for the GPU with these properties into the bundle",
+    )
     parser.add_argument("--json", action="store_true", help="with --emit memory or atlas: as JSON")
     parser.add_argument("--time-phases", action="store_true", help="print what each pass took, to standard error")
     add_model_options(parser, DEFAULTS.get("batch", 0))
@@ -138,6 +150,9 @@ def emitted(what: str, as_json: bool, lowered: Lowered) -> str:
     """The text of `--emit`."""
     if what == "yaml":
         return to_yaml(lowered.module)
+    if what in CUDA_ONLY:
+        code = generate(lower_module(lowered.module, lowered.config))
+        return code.kernels if what == "kernels" else code.driver
     if what == "memory" or as_json:
         plan = lower_module(lowered.module, lowered.config)
         if what == "memory":
@@ -148,13 +163,19 @@ def emitted(what: str, as_json: bool, lowered: Lowered) -> str:
     return dialect_text(lowered.module, DIALECTS[what])
 
 
-def write_target_bundle(path: str, lowered: Lowered) -> Path:
+def write_target_bundle(path: str, lowered: Lowered, target: str, properties: str | None) -> Path:
     """Lower to a plan and write the bundle for the target; CompileError where the target cannot run it."""
     plan = lower_module(lowered.module, lowered.config)
-    refuse_missing_kernels(plan)
     files = {PLAN: plan.to_json().encode(), MODEL: module_text(lowered.module).encode()}
+    architecture: str | None = None
+    if target == "cuda":
+        built = cuda.build(plan, properties)
+        files |= built.all
+        architecture = built.architecture
+    else:
+        refuse_missing_kernels(plan)
     try:
-        return write_bundle(path, files, "cpu")
+        return write_bundle(path, files, target, architecture)
     except BundleError as err:
         raise CompileError(str(err)) from None
 
@@ -166,8 +187,11 @@ def run(args: argparse.Namespace) -> None:
     wants_bundle = args.compile_to == "bundle" or (
         args.output is not None and args.emit is None and args.compile_to is None
     )
-    if wants_bundle and choose_target(str(with_defaults(options).get("target"))) != "cpu":
-        raise CompileError("bundles for target 'cuda' cannot be written yet: this version generates code for the CPU")
+    target = choose_target(str(with_defaults(options).get("target")))
+    if args.emit in CUDA_ONLY and target != "cuda":
+        raise CompileError(f"--emit {args.emit} goes with --target cuda")
+    if args.device_properties is not None and not (wants_bundle and target == "cuda"):
+        raise CompileError("--device-properties goes with --target cuda and a bundle (-o FOLDER)")
     if wants_bundle or (args.emit is None and args.compile_to is None):
         to = "atlas"
     else:
@@ -178,7 +202,7 @@ def run(args: argparse.Namespace) -> None:
         for name, seconds in lowered.seconds:
             print(f"{1e3 * seconds:9.3f} ms  {name}", file=sys.stderr)
     if wants_bundle:
-        print(f"wrote {write_target_bundle(str(args.output), lowered)}")
+        print(f"wrote {write_target_bundle(str(args.output), lowered, target, args.device_properties)}")
         return
     if args.emit is None and args.compile_to is None:
         return

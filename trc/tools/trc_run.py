@@ -20,6 +20,7 @@ from trc.tools.options import (
     loss_of,
     model_options,
 )
+from trc_runtime.cuda.errors import CudaError
 from trc_runtime.data.dataset import Dataset
 from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.config import SGD, CrossEntropy
@@ -146,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cli.begin(args)
         action(args)
 
-    return cli.guarded(PROG, work, (CompileError, ChoiceError))
+    return cli.guarded(PROG, work, (CompileError, ChoiceError, CudaError))
 
 
 if __name__ == "__main__":

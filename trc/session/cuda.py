@@ -1,0 +1,135 @@
+"""Target cuda: from a plan to code, to compiled parts for a known device, and to a session on the device at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from trc.codegen.cuda.bundle import CudaCode, generate
+from trc.diagnostics import CompileError
+from trc_runtime.cuda.errors import CudaError
+from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, KERNELS, MODEL, PLAN, STATE, Bundle, cubin_name
+from trc_runtime.schema.plan import Plan
+from trc_runtime.train.runner import Session
+
+if TYPE_CHECKING:
+    from trc_runtime.cuda.session import CudaSession
+
+
+@dataclass(frozen=True)
+class CudaFiles:
+    """What a bundle for target cuda carries besides plan, IR and state.
+
+    `sources` are kernels.cu, driver.py and nodemap.json, `compiled` device code and cuDNN plans for `architecture`.
+    """
+
+    sources: Mapping[str, bytes]
+    compiled: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    architecture: str | None = None
+
+    @property
+    def all(self) -> dict[str, bytes]:
+        """The files by name."""
+        return {**self.sources, **self.compiled}
+
+
+@contextmanager
+def messages() -> Generator[None]:
+    """What goes wrong on the device, in its libraries or for want of them becomes a CompileError."""
+    try:
+        yield
+    except CudaError as err:
+        raise CompileError(str(err)) from None
+
+
+def build(plan: Plan, properties: str | os.PathLike[str] | None = None) -> CudaFiles:
+    """Generate code for a plan; with a file of device properties also device code and cuDNN plans for that device.
+
+    Needs no GPU. The properties are what `cudnn.create_device_properties(0).serialize()` gives on the device. Raises
+    CompileError for a kind without kernel, a missing extra, a file that cannot be read, or a graph without an engine.
+    """
+    code = generate(plan)
+    if properties is None:
+        return CudaFiles(code.files)
+    text, architecture = read_properties(properties)
+    with messages():
+        return CudaFiles(code.files, compile_for(code, text, architecture), architecture)
+
+
+def compile_for(code: CudaCode, properties: str, architecture: str) -> dict[str, bytes]:
+    """Device code and cuDNN plans for the device of those properties, as files of a bundle. Raises CudaError."""
+    from trc_runtime.cuda import _cudnn, cubins, dnn
+    from trc_runtime.cuda.errors import DnnError
+
+    layers = code.program.layers()
+    planner = _cudnn.Planner(properties=properties)
+    plans: dict[str, dnn.Planned] = {}
+    problems: list[str] = []
+    for key, description in code.program.descriptions.items():
+        try:
+            plans[key] = dnn.make_plan(planner, key, cast(dnn.Description, description))
+        except DnnError as err:
+            problems.append(f"layer {', '.join(repr(name) for name in layers.get(key, ['?']))}: {err}")
+    if problems:
+        raise DnnError("\n".join(problems))
+    cubin = cubins.compile_cubin(code.kernels, architecture, users=layers)
+    return {cubin_name(architecture): cubin.code, CUDNN_PLANS: dnn.save_plans(plans, architecture)}
+
+
+def read_properties(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The text of a file of device properties and the architecture it names; CompileError says what is wrong."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        parsed: object = json.loads(text)
+    except (OSError, ValueError, RecursionError) as err:
+        raise CompileError(f"cannot read the device properties '{os.fspath(path)}': {err}") from None
+    version = cast(dict[str, object], parsed).get("deviceVer") if isinstance(parsed, dict) else None
+    if not isinstance(version, int) or version < 100:
+        raise CompileError(
+            f"'{os.fspath(path)}' holds no device properties: there is no 'deviceVer' such as 900; write it with "
+            "cudnn.create_device_properties(0).serialize() on the device"
+        )
+    return text, f"sm_{version // 10}"
+
+
+# ---------------------------------------------------------------- on the device
+
+
+def open_session(plan: Plan, files: CudaFiles) -> CudaSession:
+    """A session on the first GPU. CompileError says what is missing."""
+    with messages():
+        from trc_runtime.cuda.session import CudaSession
+
+        kernels, driver = (files.sources[name].decode() for name in (KERNELS, DRIVER))
+        return CudaSession(plan, kernels, driver)
+
+
+def open_bundle(bundle: Bundle) -> tuple[CudaSession, CudaFiles]:
+    """A session on the first GPU from a bundle for target cuda, and what it carries; CompileError for what is wrong."""
+    with messages():
+        from trc_runtime.cuda.session import CudaSession
+
+        session = CudaSession.of_bundle(bundle)
+    carried = {name: (bundle.path / name).read_bytes() for name in bundle.files if name not in (PLAN, MODEL, STATE)}
+    parts = {n: b for n, b in carried.items() if n == CUDNN_PLANS or n.endswith(".cubin")}
+    sources = {n: b for n, b in carried.items() if n not in parts}
+    return session, CudaFiles(sources, parts, bundle.architecture)
+
+
+def with_compiled(files: CudaFiles, session: Session) -> CudaFiles:
+    """The files with the device code and the cuDNN plans that a session on a GPU uses, where they carry none."""
+    from trc_runtime.cuda import cubins
+    from trc_runtime.cuda.session import CudaSession
+
+    if files.compiled or not isinstance(session, CudaSession):
+        return files
+    architecture = session.report().architecture
+    with messages():
+        cubin = cubins.compile_cubin(files.sources[KERNELS].decode(), architecture)
+        compiled = {cubin_name(architecture): cubin.code, CUDNN_PLANS: session.save_plans()}
+    return CudaFiles(files.sources, compiled, architecture)
