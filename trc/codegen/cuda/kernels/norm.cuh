@@ -14,6 +14,9 @@ struct Place {
     }
 };
 
+// x scale + shift with two roundings, so that all who compute it agree, the CPU included: backward recomputes the mask.
+DEVICE float scaled(float x, float scale, float shift) { return __fadd_rn(__fmul_rn(x, scale), shift); }
+
 // ---------------------------------------------------------------- forward
 
 // One stage of sum and sumsq of x - origin, per channel, where origin is the first row (SHIFTED) or 0. Block
@@ -176,9 +179,9 @@ DEVICE void apply_norm(const T* x, const S* __restrict__ scale, const S* __restr
                 Lanes<V> value = widen(in[u]);
 #pragma unroll
                 for (int i = 0; i < V; ++i) {
-                    float z = fmaf(value.at[i], a.at[i], b.at[i]);
+                    float z = scaled(value.at[i], a.at[i], b.at[i]);
                     if (SHORTCUT == PLAIN) z += widen(other[u].at[i]);
-                    if (SHORTCUT == NORMALISED) z += fmaf(widen(other[u].at[i]), a2.at[i], b2.at[i]);
+                    if (SHORTCUT == NORMALISED) z += scaled(widen(other[u].at[i]), a2.at[i], b2.at[i]);
                     value.at[i] = activate<ACT>(z);
                 }
                 store<V>(y + (first + u * TALL) * P + at.c, narrow_channels<T, C>(value, at.c));
@@ -192,7 +195,7 @@ DEVICE void apply_norm(const T* x, const S* __restrict__ scale, const S* __restr
 template <typename T, Act ACT>
 DEVICE float before_act(float dy, float x, float scale, float shift)
 {
-    return ACT == NONE ? dy : masked<ACT>(dy, stored<T>(fmaf(x, scale, shift)));
+    return ACT == NONE ? dy : masked<ACT>(dy, stored<T>(scaled(x, scale, shift)));
 }
 
 // First stage: the sums of dz and of dz (x - mean), as `moments` leaves its two.

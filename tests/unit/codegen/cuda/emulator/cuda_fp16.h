@@ -1,0 +1,13 @@
+// __half for the emulator.
+#pragma once
+struct __half {
+    _Float16 value;
+    __half() = default;
+};
+inline float __half2float(__half x) { return (float)x.value; }
+inline __half __float2half_rn(float x)
+{
+    __half y;
+    y.value = (_Float16)x;
+    return y;
+}
