@@ -1,0 +1,261 @@
+"""Sessions on the fake GPU: the emitted kernels, emulated, in graphs whose nodes run in any order the edges allow."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from tests.unit.codegen.cuda.emulator import COMPILER
+from tests.unit.runtime.cpu.plans import mlp_plan
+from tests.unit.runtime.cuda.fake import FakeDriver, driver_of, fake_session, install
+from trc_runtime.cpu.arena import ArenaError
+from trc_runtime.cpu.session import CpuSession
+from trc_runtime.cuda.errors import CudaError, DeviceError
+from trc_runtime.schema.dtypes import Precision
+from trc_runtime.train.runner import Runner
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+
+SIZES, BATCHES = (12, 16, 8, 5), (6, 4, 5)
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch):
+    install(monkeypatch)
+
+
+def batch(seed: int, n: int = 6, classes: int = 5):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, 1, 1, 12)).astype(np.float32), rng.integers(0, classes, n).astype(np.int32)
+
+
+def fill(session, buffer: str, column: int, images, labels) -> None:
+    into_labels, into_images = session.staging(buffer, column)
+    into_labels[:] = labels
+    into_images[...] = images
+
+
+def train(session, steps: int, buffers: str = "a") -> list[float]:
+    losses = []
+    session.write("lr_table", np.full((1, 1, 1, 4), 1e-2, np.float32))
+    for i in range(steps):
+        letter = buffers[i % len(buffers)]
+        fill(session, letter.upper(), 0, *batch(i))
+        session.run(f"transfer_{letter}", 0)
+        session.run(f"train_{letter}", 0)
+        losses.append(float(session.read("loss").item()))
+    return losses
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return mlp_plan(SIZES, BATCHES)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_trains_like_the_cpu(plan, graphs: bool) -> None:
+    cpu = CpuSession(plan)
+    cpu.initialise()
+    with fake_session(plan, graphs=graphs) as gpu:
+        gpu.initialise()
+        for tensor in plan.tensors:
+            if not tensor.region.transient:
+                assert gpu.read(tensor.name).tobytes() == cpu.read(tensor.name).tobytes(), tensor.name
+        np.testing.assert_allclose(train(gpu, 4), train(cpu, 4), rtol=1e-5)
+        for name in ("fc0.weight", "fc2.bias", "fc1.weight.m", "applied", "iteration", "accum_loss"):
+            np.testing.assert_allclose(gpu.read(name), cpu.read(name), rtol=2e-4, atol=1e-6, err_msg=name)
+        assert gpu.allocations_after_capture == 0
+
+
+def test_one_launch_a_step_and_results_from_the_ring(plan) -> None:
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        train(gpu, 1)
+        driver = driver_of(gpu)
+        before = driver.counters.launches
+        fill(gpu, "A", 0, *batch(1))
+        waits = driver.counters.waits_here()
+        transfer = gpu.launch("transfer_a", 0)
+        step = gpu.launch("train_a", 0)
+        assert driver.counters.waits_here() == waits, "the launching thread waits"
+        assert driver.counters.launches == before + 2
+        assert transfer.wait() is None
+        metrics = step.wait()
+        assert metrics is not None
+        assert metrics.loss == gpu.read("loss").item()
+        assert metrics.top1 == gpu.read("top1").item()
+        assert not metrics.skipped
+        assert gpu.allocations_after_capture == 0
+
+
+def test_nan_skips_exactly_that_step(plan) -> None:
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        train(gpu, 2)
+        before = {n: gpu.read(n) for n in ("fc0.weight", "fc0.weight.m", "applied", "accum_loss")}
+        images, labels = batch(7)
+        images[0, 0, 0, 0] = np.nan
+        fill(gpu, "A", 0, images, labels)
+        gpu.run("transfer_a", 0)
+        metrics = gpu.launch("train_a", 0).wait()
+        assert metrics is not None
+        assert metrics.skipped
+        for name, value in before.items():
+            assert gpu.read(name).tobytes() == value.tobytes(), name
+        assert gpu.read("iteration").item() == 3
+        fill(gpu, "A", 0, *batch(8))
+        gpu.run("transfer_a", 0)
+        metrics = gpu.launch("train_a", 0).wait()
+        assert metrics is not None
+        assert not metrics.skipped
+        assert gpu.read("fc0.weight").tobytes() != before["fc0.weight"].tobytes()
+
+
+def test_a_transfer_beside_a_step(plan) -> None:
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        fill(gpu, "A", 0, *batch(0))
+        fill(gpu, "B", 0, *batch(1))
+        gpu.run("transfer_a", 0)
+        gpu.prepare("train_a", 0, "transfer_b", 0)
+        launches = driver_of(gpu).counters.launches
+        gpu.launch("train_a", 0, "transfer_b", 0).wait()
+        assert driver_of(gpu).counters.launches == launches + 1
+        np.testing.assert_array_equal(gpu.read("data_b"), batch(1)[0])
+        assert gpu.allocations_after_capture == 0
+
+
+def test_staging_waits_for_its_reader(plan) -> None:
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        for i in range(20):
+            fill(gpu, "A", 0, *batch(i))
+            gpu.launch("transfer_a", 0)
+            gpu.launch("train_a", 0)
+        np.testing.assert_array_equal(gpu.read("data_a"), batch(19)[0])
+
+
+def test_half_inputs_are_rounded_and_padded(monkeypatch) -> None:
+    plan = mlp_plan(SIZES, BATCHES)  # the plan's own precision is fp32: its staging is the pinned memory itself
+    with fake_session(plan) as gpu:
+        labels, images = gpu.staging("A", 1)
+        assert images.shape == (4, 1, 1, 12)
+        assert images.dtype == np.float32
+        assert labels.dtype == np.int32
+
+
+def test_runner_on_a_session(plan) -> None:
+    with fake_session(plan) as gpu:
+        gpu_runner, cpu_runner = Runner(plan, gpu), Runner(plan, CpuSession(plan))
+        images, labels = batch(3)
+        for runner in (gpu_runner, cpu_runner):
+            runner.session.write("lr_table", np.full((1, 1, 1, 4), 1e-2, np.float32))
+        # the plan by hand has the buffer A only
+        gpu_runner._buffer = cpu_runner._buffer = 1
+        with pytest.raises(Exception, match="fits no training variant"):
+            gpu_runner.step(images, labels)
+
+
+def test_rate_changes_between_replays(plan) -> None:
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        fill(gpu, "A", 0, *batch(0))
+        gpu.run("transfer_a", 0)
+        gpu.write("lr_table", np.array([0.0, 0.5, 0.0, 0.0], np.float32).reshape(1, 1, 1, 4))
+        first = gpu.read("fc1.bias")
+        gpu.run("train_a", 0)
+        assert gpu.read("fc1.bias").tobytes() == first.tobytes()
+        gpu.run("train_a", 0)
+        assert gpu.read("fc1.bias").tobytes() != first.tobytes()
+
+
+def test_two_sessions_share_nothing(plan) -> None:
+    with fake_session(plan) as one, fake_session(plan) as two:
+        one.initialise()
+        two.initialise()
+        train(one, 2)
+        assert two.read("iteration").item() == 0
+        train(two, 2)
+        assert one.read("fc0.weight").tobytes() == two.read("fc0.weight").tobytes()
+
+
+def test_the_collector_is_off_while_capturing(plan, monkeypatch) -> None:
+    seen: list[bool] = []
+    original = FakeDriver.begin_capture
+
+    def begin(self, stream) -> None:
+        seen.append(gc.isenabled())
+        original(self, stream)
+
+    monkeypatch.setattr(FakeDriver, "begin_capture", begin)
+    fake_session(plan).close()
+    assert seen
+    assert not any(seen)
+    assert gc.isenabled()
+
+
+def test_definitions_are_captured_once(plan) -> None:
+    with fake_session(plan) as gpu:
+        report = gpu.report()
+        assert report.definitions == len(plan.captures)
+        calls = sum(len(n.calls) for d in gpu._sources.definitions for n in d.nodes.values() for c in n.calls[:1])
+        assert report.captured <= calls
+        assert report.executables <= sum(len(s.columns) for s in plan.steps)
+        assert set(report.engines.values()) == {"numpy"}
+        nodes = gpu.node_map("train_a", 0)
+        assert {k for _, k, _ in nodes} >= {"fc_fwd", "adam_update", "results"}
+
+
+def test_closing_gives_everything_back(plan) -> None:
+    gpu = fake_session(plan)
+    gpu.launch("clear_metrics", 0).wait()
+    driver = driver_of(gpu)
+    gpu.close()
+    gpu.close()
+    assert not driver.blocks
+    assert set(driver.live.values()) == {0}, driver.live
+    assert not [t for t in threading.enumerate() if t.name == "trc-reader"]
+    with pytest.raises(CudaError, match="closed"):
+        gpu.read("loss")
+
+
+def test_messages(plan, monkeypatch) -> None:
+    with fake_session(plan) as gpu:
+        with pytest.raises(ValueError, match=r"no step 'nope'; it has transfer_a"):
+            gpu.run("nope", 0)
+        with pytest.raises(ValueError, match="does not run in variant v4; it runs in v0, v2"):
+            gpu.run("train_a", 4)
+        with pytest.raises(ValueError, match="columns 0 to 5, not 9"):
+            gpu.run("train_a", 9)
+        with pytest.raises(ValueError, match=r"no tensor 'fc0.wight'; did you mean fc0.weight"):
+            gpu.read("fc0.wight")
+        with pytest.raises(ValueError, match=r"has the shape \(1, 1, 1, 1\), the given array \(2,\)"):
+            gpu.write("lr", np.zeros(2, np.float32))
+        with pytest.raises(ValueError, match="buffers A and B, not 'C'"):
+            gpu.staging("C", 0)
+    monkeypatch.setattr(FakeDriver, "memory_limit", 1 << 14)
+    with pytest.raises(ArenaError, match=r"needs .* free are .*\nlargest regions: (\w+ [0-9.]+ \w+(, )?){5}"):
+        fake_session(plan)
+    monkeypatch.setattr(FakeDriver, "driver_version", 12040)
+    with pytest.raises(DeviceError, match=r"supports CUDA 12\.4, trc needs 13\.0"):
+        fake_session(plan)
+    monkeypatch.setattr(FakeDriver, "driver_version", 13000)
+    with pytest.raises(DeviceError, match="was compiled for sm_100, this GPU .NVIDIA Fake. is sm_90"):
+        fake_session(plan, architecture="sm_100")
+    with pytest.raises(DeviceError, match=r"no GPU 3: this process sees 1 GPU \(0 to 0\)"):
+        fake_session(plan, device=3)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32])
+def test_same_bytes_twice(precision) -> None:
+    plan = mlp_plan(SIZES, BATCHES, precision=precision, dropout=0.25)
+    results = []
+    for _ in range(2):
+        with fake_session(plan) as gpu:
+            gpu.initialise()
+            train(gpu, 3)
+            results.append(b"".join(gpu.read(t.name).tobytes() for t in plan.tensors if not t.region.transient))
+    assert results[0] == results[1]
