@@ -7,6 +7,7 @@ values, graphs, plans or kernels. Values are NCHW inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,13 +49,36 @@ def parameters_of(op: LayerOp) -> Values:
     return found
 
 
+@dataclass
+class Noise:
+    """Rounding as a random relative error of at most `epsilon`, forward and backward: what storing in half does."""
+
+    epsilon: float
+    generator: torch.Generator
+
+    def perturb(self, x: torch.Tensor) -> torch.Tensor:
+        """x (1 + epsilon u) with u uniform in [-1, 1]."""
+        u = torch.rand(x.shape, generator=self.generator, dtype=x.dtype) * 2 - 1
+        return x * (1 + self.epsilon * u)
+
+    def through(self, x: torch.Tensor) -> torch.Tensor:
+        """The stored value; its gradient is stored too."""
+        y = self.perturb(x)
+        if y.requires_grad:
+            y.register_hook(self.perturb)
+        return y
+
+
 class Reference:
     """A network in PyTorch with the parameters of a compiled one.
 
     `tensors` holds parameters (leaves that require gradients) and running statistics by trc's names.
     """
 
-    def __init__(self, net: trc.BluePrint, dtype: torch.dtype, seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self, net: trc.BluePrint, dtype: torch.dtype, seed: int = 0, noise: Noise | None = None, **options: Any
+    ) -> None:
+        self.noise = noise
         module = trc.lower(net, to="arch", fuse=False, **options)
         (self.model,) = [op for op in module.ops if isinstance(op, ModelOp)]
         self.dtype, self.seed, self.iteration = dtype, seed, 0
@@ -72,7 +96,7 @@ class Reference:
 
     def forward(self, images: np.ndarray, training: bool = True) -> torch.Tensor:
         """Logits [N, classes] of NHWC images."""
-        x = torch.from_numpy(images).to(self.dtype).permute(0, 3, 1, 2)
+        x = self.stored(torch.from_numpy(images).to(self.dtype).permute(0, 3, 1, 2))
         values: dict[SSAValue, torch.Tensor] = {self.model.body.block.args[0]: x}
         for op in self.model.body.block.ops:
             if isinstance(op, OutputOp):
@@ -81,7 +105,7 @@ class Reference:
             kind = op.name.removeprefix("arch.")
             if kind == "softmax_ce":
                 return values[op.operands[0]].flatten(1)
-            values[op.result] = self.layer(kind, op, [values[v] for v in op.operands], training)
+            values[op.result] = self.stored(self.layer(kind, op, [values[v] for v in op.operands], training))
         raise AssertionError("no loss")
 
     def step(self, images: np.ndarray, labels: np.ndarray, smoothing: float = 0.0) -> float:
@@ -109,12 +133,12 @@ class Reference:
         if kind in ("bn1d", "bn2d"):
             return self.norm(name, x, p, training)
         if kind == "conv":
-            weight = self.tensors[f"{name}.weight"].permute(0, 3, 1, 2)
+            weight = self.stored(self.tensors[f"{name}.weight"]).permute(0, 3, 1, 2)
             bias = self.tensors[f"{name}.bias"].flatten() if p["bias"] else None
             return F.conv2d(x, weight, bias, p["stride"], p["padding"], 1, p["groups"])
         if kind == "fc":
             flat = x.permute(0, 2, 3, 1).flatten(1)
-            weight = self.tensors[f"{name}.weight"].flatten(1)
+            weight = self.stored(self.tensors[f"{name}.weight"]).flatten(1)
             bias = self.tensors[f"{name}.bias"].flatten() if p["bias"] else None
             return F.linear(flat, weight, bias)[:, :, None, None]
         if kind == "dropout":
@@ -134,7 +158,20 @@ class Reference:
         """Batch norm; running statistics are updated in training."""
         weight, bias = (self.tensors[f"{name}.{part}"].flatten() for part in ("weight", "bias"))
         mean, var = (self.tensors[f"{name}.{part}"].flatten() for part in ("running_mean", "running_var"))
+        if self.noise is not None and training:
+            return self.noisy_norm(x, weight, bias, p["eps"])
         return F.batch_norm(x, mean, var, weight, bias, training, p["momentum"], p["eps"])
+
+    def stored(self, x: torch.Tensor) -> torch.Tensor:
+        """A value on its way through memory, and its gradient on the way back."""
+        return x if self.noise is None else self.noise.through(x)
+
+    def noisy_norm(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+        """Batch norm as scale and shift that are stored themselves."""
+        mean = x.mean((0, 2, 3))
+        scale = weight / torch.sqrt(x.var((0, 2, 3), correction=0) + eps)
+        shift = bias - mean * scale
+        return x * self.stored(scale).reshape(1, -1, 1, 1) + self.stored(shift).reshape(1, -1, 1, 1)
 
     def dropout(self, name: str, x: torch.Tensor, p: float) -> torch.Tensor:
         """Dropout with trc's masks: counter (stream, iteration, sample, element / 4), elements in HWC order."""
