@@ -5,6 +5,7 @@ The manifest holds the SHA-256 of each file. That detects damage, not malice.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -12,11 +13,13 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
 from trc_runtime.schema.codec import CodecError
 from trc_runtime.schema.plan import Plan
+from trc_runtime.schema.valid import plan_problems
 
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
@@ -32,6 +35,9 @@ CUDNN_PLANS = "cudnn_plans.json"
 """Saved cuDNN plans, where the bundle was compiled for a known device."""
 
 _FORMAT = "trc-bundle"
+
+# Constants of renameat2(2).
+_CWD, _EXCHANGE = -100, 2
 
 
 def cubin_name(architecture: str) -> str:
@@ -75,13 +81,26 @@ def write_bundle(
     """Write a bundle as a whole: the folder appears complete or not at all.
 
     `architecture` is that of the GPU that compiled files are for.
-    An older bundle at `path` is replaced; anything else there is left alone and is a BundleError.
+    An older bundle at `path` is replaced, through a link too; anything else there is left alone and is a BundleError,
+    as is a place that cannot be written to.
     """
-    final = Path(path)
-    if final.exists() and not _replaceable(final):
-        raise BundleError(f"{final} exists and is not a bundle: choose another path or remove it")
-    final.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+    try:
+        final = Path(os.path.realpath(path))
+        if final.exists():
+            _refuse_others(final, Path(path))
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _write_folder(final, files, target, architecture)
+    except OSError as err:
+        raise BundleError(f"{path}: a bundle cannot be written there: {err.strerror or err}") from None
+    except ValueError as err:
+        if isinstance(err, BundleError):
+            raise
+        raise BundleError(f"{str(path)!r}: a bundle cannot be written there: {err}") from None  # a zero byte in a path
+    return Path(path)
+
+
+def _write_folder(final: Path, files: Mapping[str, bytes], target: str, architecture: str | None) -> None:
+    fresh = Path(tempfile.mkdtemp(prefix=f".{final.name[:100]}.", dir=final.parent))
     try:
         hashes = {name: hashlib.sha256(body).hexdigest() for name, body in files.items()}
         manifest = {
@@ -98,74 +117,114 @@ def write_bundle(
         _swap(fresh, final)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return final
 
 
-def _replaceable(path: Path) -> bool:
-    return path.is_dir() and ((path / MANIFEST).is_file() or not any(path.iterdir()))
+def _refuse_others(final: Path, path: Path) -> None:
+    """BundleError unless the folder is empty or holds a bundle and nothing else: replacing it deletes the rest."""
+    present = {p.name for p in final.iterdir()} if final.is_dir() else None
+    if present is None or (present and MANIFEST not in present):
+        raise BundleError(f"{path} exists and is not a bundle: choose another path or remove it")
+    if not present:
+        return
+    try:
+        ours = {MANIFEST, *_read_manifest(final, any_version=True)[1]}
+    except BundleError:
+        raise BundleError(
+            f"{path} exists and its {MANIFEST} is not a bundle's: choose another path or remove it"
+        ) from None
+    if strangers := sorted(present - ours):
+        raise BundleError(
+            f"{path} holds {', '.join(strangers[:5])} beside a bundle: move that away or choose another path"
+        )
 
 
 def _swap(fresh: Path, final: Path) -> None:
-    """Put `fresh` in the place of `final`; a folder cannot be renamed over a full one, so step aside first."""
+    """Put `fresh` in the place of `final`, at once where the system can exchange two folders.
+
+    Elsewhere the old one steps aside first, since a folder cannot be renamed over a full one.
+    """
     if not final.exists():
         fresh.rename(final)
         return
-    aside = Path(tempfile.mkdtemp(prefix=f".{final.name}.old.", dir=final.parent))
-    final.rename(aside / "old")
+    if _exchanged(fresh, final):
+        return  # `fresh` is the old one now, and is removed
+    aside = Path(tempfile.mkdtemp(prefix=f".{final.name[:100]}.old.", dir=final.parent))
+    old = aside / "old"
     try:
+        final.rename(old)
         fresh.rename(final)
-    except OSError:
-        (aside / "old").rename(final)
-        raise
-    finally:
+    finally:  # also after Ctrl-C: never without one of the two
+        if old.exists() and not final.exists():
+            old.rename(final)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchanged(a: Path, b: Path) -> bool:
+    """Exchange two folders in one step (Linux's renameat2); False where that does not exist."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    return rename(_CWD, os.fsencode(a), _CWD, os.fsencode(b), _EXCHANGE) == 0
 
 
 def read_bundle(path: str | os.PathLike[str]) -> Bundle:
     """Read a bundle and check every file against the manifest; BundleError says what is wrong and where."""
     folder = Path(path)
-    manifest = _read_manifest(folder)
-    files = manifest.get("files")
-    if not isinstance(files, dict) or PLAN not in files:
+    manifest, files = _read_manifest(folder)
+    if PLAN not in files:
         raise BundleError(f"{folder / MANIFEST}: the list of files lacks {PLAN}")
     hashes: dict[str, str] = {}
-    for name, wanted in cast(dict[str, object], files).items():
-        if Path(name).name != name or name in ("", ".", ".."):
-            raise BundleError(f"{folder / MANIFEST}: '{name}' is not a file name")
+    for name, wanted in files.items():
+        if Path(name).name != name or name in ("", ".", "..") or not name.isprintable():
+            raise BundleError(f"{folder / MANIFEST}: {name!r} is not a file name")
         hashes[name] = _check_file(folder / name, wanted)
+    try:
+        if MODEL in hashes:
+            (folder / MODEL).read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise BundleError(f"{folder / MODEL}: {err}") from None
     try:
         plan = Plan.from_json((folder / PLAN).read_text(encoding="utf-8"))
     except (CodecError, UnicodeDecodeError) as err:
         raise BundleError(f"{folder / PLAN}: {err}") from None
+    if problems := list(islice(plan_problems(plan), 3)):
+        raise BundleError(f"{folder / PLAN}: {'; '.join(problems)}")
     architecture = manifest.get("architecture")
     return Bundle(
         folder, plan, str(manifest.get("target")), hashes, None if architecture is None else str(architecture)
     )
 
 
-def _read_manifest(folder: Path) -> dict[str, object]:
-    if not folder.is_dir():
-        raise BundleError(f"{folder} is not a folder")
+def _read_manifest(folder: Path, any_version: bool = False) -> tuple[dict[str, object], dict[str, object]]:
+    """The manifest, and its list of files."""
     file = folder / MANIFEST
     try:
+        if not folder.is_dir():
+            raise BundleError(f"{folder} is not a folder")
         parsed: object = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BundleError(f"{folder} is not a bundle: it has no {MANIFEST}") from None
+    except BundleError:
+        raise
     except (OSError, ValueError, RecursionError) as err:
         raise BundleError(f"{file}: cannot be read: {err}") from None
     manifest = cast(dict[str, object], parsed) if isinstance(parsed, dict) else {}
     if manifest.get("format") != _FORMAT:
         raise BundleError(f"{file}: not the manifest of a trc bundle")
-    if manifest.get("version") != BUNDLE_VERSION:
+    version = manifest.get("version")
+    if not any_version and (version != BUNDLE_VERSION or isinstance(version, bool)):
         raise BundleError(
-            f"{folder}: bundle version {manifest.get('version')}, this trc reads version {BUNDLE_VERSION}: "
-            "compile the network again"
+            f"{folder}: bundle version {version!r}, this trc reads version {BUNDLE_VERSION}: compile the network again"
         )
-    return manifest
+    files = manifest.get("files")
+    return manifest, cast(dict[str, object], files) if isinstance(files, dict) else {}
 
 
 def _check_file(file: Path, wanted: object) -> str:
     try:
+        if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+            raise BundleError(f"{file}: is not a file")
         found = hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as err:
         raise BundleError(f"{file}: cannot be read: {err.strerror}") from None
