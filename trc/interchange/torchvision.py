@@ -14,7 +14,6 @@ PyTorch such a file is `safetensors.torch.save_file(net.state_dict(), path)` and
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -29,6 +28,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from trc.diagnostics import CompileError
 from trc.interchange.parameters import Leaf, LeafKind, leaves, model_of
+from trc_runtime.schema.files import write_atomically
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -249,7 +249,7 @@ def export_file(
     # PyTorch's readers look for this entry.
     data = safetensors.numpy.save(arrays, {"format": "pt"})
     try:
-        _write(final, data)
+        write_atomically(final, data)
     except OSError as err:
         raise CompileError(f"{final} cannot be written: {err.strerror or err}") from None
     return final
@@ -364,21 +364,3 @@ def _damaged(path: Path, err: Exception) -> CompileError:
 def _listed(problems: Sequence[str]) -> str:
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return "; ".join(problems[:_SHOWN]) + more
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name beside the file, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(fresh).chmod(0o666 & ~mask)
-        Path(fresh).replace(path)
-    except BaseException:
-        Path(fresh).unlink(missing_ok=True)
-        raise

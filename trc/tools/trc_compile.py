@@ -17,6 +17,7 @@ from trc.codegen.cuda.bundle import generate
 from trc.codegen.plan_lowering import lower_module
 from trc.diagnostics import CompileError
 from trc.interchange.arch_yaml import to_yaml
+from trc.interchange.table import plan_table
 from trc.session import cuda
 from trc.session.compiling import Lowered, refuse_missing_kernels, run_phases
 from trc.session.options import DEFAULTS, CompileOptions, choose_target, with_defaults
@@ -43,6 +44,7 @@ NEEDS: Mapping[str, str] = {
     "graph": "schedule",
     "atlas": "atlas",
     "memory": "atlas",
+    "table": "atlas",
     "kernels": "atlas",
     "driver": "atlas",
 }
@@ -153,6 +155,8 @@ def emitted(what: str, as_json: bool, lowered: Lowered) -> str:
     if what in CUDA_ONLY:
         code = generate(lower_module(lowered.module, lowered.config))
         return code.kernels if what == "kernels" else code.driver
+    if what == "table":
+        return plan_table(lowered.module, lower_module(lowered.module, lowered.config))
     if what == "memory" or as_json:
         plan = lower_module(lowered.module, lowered.config)
         if what == "memory":

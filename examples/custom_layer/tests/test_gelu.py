@@ -15,6 +15,7 @@ from trc_gelu.layer import gelu
 import trc
 from trc.dialects.parsing import parse_module
 from trc.interchange.arch_yaml import from_yaml, to_yaml
+from trc_runtime.cpu import half
 
 BATCH, LABELS = 12, 5
 NET = trc.BluePrint(trc.seq(trc.fc(32), gelu(), trc.fc(16), gelu(name="last"), trc.fc(LABELS)), "net", (3, 4, 2))
@@ -58,10 +59,21 @@ def test_gradients(dtype: type[np.floating[Any]]) -> None:
         np.testing.assert_allclose(node.arrays["dx"], wanted, rtol=bound, atol=1e-15)
 
 
-def test_half_precision_is_refused() -> None:
-    x = np.zeros(4, np.float16)
-    with pytest.raises(ValueError, match="fp32 and fp64 only"):
-        kernels.gelu_fwd(Node(x=x, y=x))  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("storage", [np.dtype(np.float16), half.BF16])
+def test_half_types_are_rounded_once(storage: np.dtype[Any]) -> None:
+    generator = np.random.default_rng(2)
+    x, dy = (half.narrowed(s * generator.standard_normal(9_000), storage) for s in (3, 1))
+    y, dx = np.empty_like(x), np.empty_like(x)
+    kernels.gelu_fwd(Node(x=x, y=y))()  # pyright: ignore[reportArgumentType]
+    kernels.gelu_bwd(Node(dy=dy, x=x, dx=dx))()  # pyright: ignore[reportArgumentType]
+    leaf = torch.tensor(half.widened(x), dtype=torch.float64, requires_grad=True)
+    value = torch.nn.functional.gelu(leaf)
+    value.backward(torch.tensor(half.widened(dy), dtype=torch.float64))
+    assert leaf.grad is not None
+    digits = 11 if storage == np.float16 else 8
+    for found, wanted in ((y, value.detach().numpy()), (dx, leaf.grad.numpy())):
+        # Half a unit in the last place, and float16's subnormal numbers.
+        np.testing.assert_allclose(half.widened(found), wanted, rtol=1.001 * 2.0**-digits, atol=2.0**-25)
 
 
 def reference(exe: trc.Executable) -> torch.nn.Sequential:
@@ -81,7 +93,9 @@ def data() -> tuple[NDArray[Any], NDArray[Any]]:
     return 2 * generator.standard_normal((BATCH, 3, 4, 2)), generator.integers(0, LABELS, BATCH).astype(np.int32)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp64", 1e-10), ("fp32", 2e-4)])
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("fp64", 1e-10), ("fp32", 2e-4), ("amp-fp16", 2e-2), ("amp-bf16", 8e-2)]
+)
 def test_training_is_pytorchs(precision: str, tolerance: float) -> None:
     rate = 0.05
     exe = trc.compile(
@@ -131,5 +145,5 @@ def test_messages_point_at_the_user() -> None:
     source = here.children[1].source
     assert source is not None
     assert source.file == __file__
-    with pytest.raises(ValueError, match="there is no layer called 'gelo'.*'gelu'"):
+    with pytest.raises(ValueError, match=r"there is no layer called 'gelo'.*'gelu'"):
         trc.blueprint.layer_of("gelo")

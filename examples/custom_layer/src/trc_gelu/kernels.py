@@ -1,7 +1,8 @@
 """The runtime's side of GELU: NumPy kernels. Importing this module registers them; it knows nothing of the compiler.
 
-Storage is float32 or float64. Everything is computed in float64, in blocks that fit into the cache, in memory that is
-cut once when a node is bound: nothing is allocated while the network trains.
+Values are stored as float64, float32, float16 or bfloat16 (which NumPy lacks: see `trc_runtime.cpu.half`). All is
+computed in float64, in blocks that fit into the cache, in memory that is cut once when a node is bound: nothing is
+allocated while the network trains.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trc_runtime.cpu import half
 from trc_runtime.cpu.bind import BoundNode
 from trc_runtime.cpu.registry import Run, kernel
 
@@ -41,10 +43,11 @@ FAR = 40.0
 
 
 class Gate:
-    """Phi(x) = (1 + erf(x / sqrt 2)) / 2 of a block, in memory of its own."""
+    """Phi(x) = (1 + erf(x / sqrt 2)) / 2 of a block, in memory of its own; `wide` and `other` are for half types."""
 
     def __init__(self, node: BoundNode, size: int) -> None:
         self.phi, self.z, self.square, self.top, self.bottom = (node.scratch((size,), np.float64) for _ in range(5))
+        self.wide, self.other = (node.scratch((size,), np.float32) for _ in range(2))
         self.flags = node.scratch((size,), np.bool_)
 
     def head(self, size: int) -> Gate:
@@ -100,24 +103,34 @@ def blocks(*arrays: Array) -> Iterator[list[Array]]:
         yield [a[start : start + BLOCK] for a in arrays]
 
 
-def operands(node: BoundNode, *names: str) -> list[Array]:
-    """Operands as one dimension each; ValueError for half precision, which is not stored as NumPy computes."""
-    arrays = [node.flat(name) for name in names]
-    if any(a.dtype not in (np.float32, np.float64) for a in arrays):
-        raise node.problem("gelu has kernels for fp32 and fp64 only")
-    return arrays
+def loaded(stored: Array, wide: Array) -> Array:
+    """Stored values as NumPy computes with them: themselves, or half types as float32 in `wide`."""
+    if not half.is_half(stored.dtype):
+        return stored
+    half.load(stored, wide)
+    return wide
+
+
+def multiply(a: Array, b: Array, out: Array, wide: Array) -> None:
+    """Store a product, rounded to the type of `out`; `wide` is scratch for half types, and may be `a`."""
+    if half.is_half(out.dtype):
+        np.multiply(a, b, out=wide, casting="same_kind")
+        half.store(wide, out)
+    else:
+        np.multiply(a, b, out=out, casting="same_kind")
 
 
 @kernel("gelu_fwd")
 def gelu_fwd(node: BoundNode) -> Run:
     """Compute y = x Phi(x)."""
-    x, y = operands(node, "x", "y")
+    x, y = node.flat("x"), node.flat("y")
     gate = Gate(node, min(x.size, BLOCK))
     work = [(a, b, gate.head(a.size)) for a, b in blocks(x, y)]
 
     def run() -> None:
         for a, b, g in work:
-            np.multiply(a, g.compute(a), out=b, casting="same_kind")
+            value = loaded(a, g.wide)
+            multiply(value, g.compute(value), b, g.wide)
 
     return run
 
@@ -125,19 +138,20 @@ def gelu_fwd(node: BoundNode) -> Run:
 @kernel("gelu_bwd")
 def gelu_bwd(node: BoundNode) -> Run:
     """Compute dx = dy (Phi(x) + x phi(x)), phi(x) = exp(-x^2 / 2) / sqrt(2 pi)."""
-    dy, x, dx = operands(node, "dy", "x", "dx")
+    dy, x, dx = node.flat("dy"), node.flat("x"), node.flat("dx")
     gate = Gate(node, min(x.size, BLOCK))
     work = [(a, b, c, gate.head(a.size)) for a, b, c in blocks(dy, x, dx)]
 
     def run() -> None:
         for a, b, c, g in work:
-            phi = g.compute(b)
+            value = loaded(b, g.wide)
+            phi = g.compute(value)
             # z was cut off where the density is 0; there its product with x is 0 too.
             np.negative(g.square, out=g.square)
             np.exp(g.square, out=g.square)
             np.multiply(g.square, 1 / sqrt(2 * pi), out=g.square)
-            np.multiply(g.square, b, out=g.square)
+            np.multiply(g.square, value, out=g.square)
             np.add(phi, g.square, out=phi)
-            np.multiply(a, phi, out=c, casting="same_kind")
+            multiply(loaded(a, g.other), phi, c, g.other)
 
     return run
