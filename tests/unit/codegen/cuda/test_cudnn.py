@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import trc
+from trc.codegen.cuda import cudnn
+from trc.codegen.cuda.cudnn import CudnnNode, Description
+from trc.codegen.cuda.lowering.launch import S
+from trc.codegen.cuda.lowering.view import NodeView
+from trc.codegen.cuda.program import lower_plan
+from trc.models import ZOO
+from trc.session.compiling import lower_to_plan
+from trc_runtime.cuda import dnn
+from trc_runtime.cuda.errors import MissingExtra
+from trc_runtime.schema.plan import Plan
+
+PROPERTIES = Path(__file__).parent / "h200_device_properties.json"
+
+
+def net(*layers: trc.Layer, size: tuple[int, int, int] = (8, 8, 8), precision: str = "amp-fp16") -> Plan:
+    blueprint = trc.BluePrint(trc.seq(*layers, trc.fc(10)), name="net", input=size)
+    return lower_to_plan(blueprint, target="cuda", precision=precision, batch=4)
+
+
+def node(plan: Plan, kind: str, layer: str, column: int = 0) -> CudnnNode:
+    index = next(i for i, n in enumerate(plan.nodes) if (n.kind, n.layer) == (kind, layer))
+    view = NodeView(plan, index, column)
+    assert cudnn.owns(view)
+    return cudnn.lower(view)
+
+
+def offset(plan: Plan, name: str) -> int:
+    return next(t.offset for t in plan.tensors if t.name == name)
+
+
+def test_half_features_have_padded_rows_and_weights_have_none() -> None:
+    plan = net(trc.conv(12, 3, 2, 1), trc.relu(), trc.conv(20, 3, 1, 1), trc.relu())
+    found = node(plan, "conv_fwd", "conv2")
+    assert found.description["tensors"] == {
+        "x": {"dim": [4, 12, 4, 4], "stride": [4 * 4 * 16, 1, 4 * 16, 16], "dtype": "f16"},
+        "weight": {"dim": [20, 12, 3, 3], "stride": [108, 1, 36, 12], "dtype": "f16"},
+        "y": {"dim": [4, 20, 4, 4], "stride": [4 * 4 * 24, 1, 4 * 24, 24], "dtype": "f16"},
+    }
+    assert (found.description["padding"], found.description["stride"], found.description["groups"]) == (1, 1, 1)
+    assert found.bindings["weight"] == offset(plan, "conv2.weight.half")
+    assert found.after == ()
+
+
+def test_a_first_convolution_sees_the_added_channel() -> None:
+    plan = net(trc.conv(8, 3, 1, 1), trc.relu(), size=(8, 8, 3))
+    tensors = node(plan, "conv_fwd", "conv1").description["tensors"]
+    assert tensors["x"]["dim"] == [4, 4, 8, 8]
+    assert tensors["x"]["stride"] == [256, 1, 32, 4]
+    assert tensors["weight"] == {"dim": [8, 4, 3, 3], "stride": [36, 1, 12, 4], "dtype": "f16"}
+    single = net(trc.conv(8, 3, 1, 1), trc.relu(), size=(8, 8, 3), precision="fp32")
+    assert node(single, "conv_fwd", "conv1").description["tensors"]["x"]["dim"] == [4, 3, 8, 8]
+
+
+def test_a_bias_is_fused_in_single_precision_and_follows_in_half() -> None:
+    single = node(net(precision="fp32"), "fc_fwd", "fc1")
+    assert single.description["tensors"]["bias"] == {"dim": [1, 10, 1, 1], "stride": [10, 1, 10, 10], "dtype": "f32"}
+    assert single.after == ()
+    half = node(net(), "fc_fwd", "fc1")
+    assert "bias" not in half.description["tensors"]
+    assert [launch.instance.name for launch in half.after] == ["add_bias__f16_c10_p16"]
+
+
+def test_statistics_get_their_part_of_the_bias() -> None:
+    found = node(net(trc.conv(16, 3, 1, 1, bias=True), trc.bn(), trc.relu()), "conv_stats_fwd", "conv1")
+    assert {"sum", "sumsq"} < set(found.description["tensors"])
+    assert "bias" not in found.description["tensors"]
+    names = [launch.instance.name for launch in found.after]
+    assert names == ["add_bias__f16_c16_p16", "shift_sums__c16"]
+    assert str(found.after[1].args[3]) == f"F({float(4 * 8 * 8)})"
+
+
+def test_half_weight_gradients_of_fc_are_widened_from_scratch_memory() -> None:
+    plan = net(trc.flatten())
+    found = node(plan, "fc_bwd_weight", "fc1")
+    assert found.bindings["dweight"] == S(0)
+    assert found.description["tensors"]["dweight"]["dtype"] == "f16"
+    assert found.scratch >= 10 * 512 * 2
+    (widen,) = found.after
+    assert [str(a) for a in widen.args] == ["S(0)", f"P({offset(plan, 'fc1.weight.grad')})", "I(5120)"]
+    single = node(net(trc.flatten(), precision="fp32"), "fc_bwd_weight", "fc1")
+    assert single.after == ()
+    assert single.scratch == 0
+
+
+def test_the_prologue_and_its_rectifier_are_described() -> None:
+    plan = net(trc.conv(16, 3, 1, 1), trc.bn(), trc.relu6(), trc.conv(16, 3, 1, 1), trc.bn(), trc.relu())
+    forward = node(plan, "conv_norm_stats_fwd", "conv2").description
+    assert forward["act"] == "relu6"
+    assert forward["tensors"]["scale"] == {"dim": [1, 16, 1, 1], "stride": [16, 1, 16, 16], "dtype": "f16"}
+    assert forward["tensors"]["sum"]["dtype"] == "f32"
+    assert node(plan, "conv_norm_bwd_weight", "conv2").description["act"] == "relu6"
+
+
+def test_depthwise_is_not_cudnns_and_other_groups_are() -> None:
+    plan = net(trc.conv_dw(3, 1, 1), trc.relu(), trc.group_conv(16, 4, 3, 1, 1), trc.relu())
+    owned = {
+        (n.kind, n.layer): cudnn.owns(NodeView(plan, i, 0))
+        for i, n in enumerate(plan.nodes)
+        if n.kind.startswith("conv") and n.computation == "train"
+    }
+    depthwise = next(layer for (_, layer), mine in owned.items() if not mine)
+    assert {layer for (_, layer), mine in owned.items() if mine}.isdisjoint({depthwise})
+    grouped = next(layer for (_, layer), mine in owned.items() if mine)
+    assert grouped is not None
+    found = node(plan, "conv_fwd", grouped).description
+    assert found["groups"] == 4
+    assert found["tensors"]["weight"]["dim"] == [16, 2, 3, 3]
+
+
+def test_precisions_differ_in_what_they_allow() -> None:
+    assert node(net(precision="tf32"), "fc_fwd", "fc1").description["compute"] == "tf32"
+    assert node(net(precision="fp32"), "fc_fwd", "fc1").description["compute"] == "f32"
+    assert node(net(precision="amp-bf16"), "fc_fwd", "fc1").description["dtype"] == "bf16"
+
+
+def test_a_key_depends_on_what_a_plan_depends_on() -> None:
+    plan = net(trc.conv(16, 3, 1, 1), trc.relu(), trc.conv(16, 3, 1, 1), trc.relu(), trc.conv(16, 3, 1, 1))
+    second, third = (node(plan, "conv_fwd", name) for name in ("conv2", "conv3"))
+    assert second.key == third.key
+    assert second.bindings != third.bindings
+    other = cast(Description, {**second.description, "compute": "tf32"})
+    assert cudnn.key_of(other) != second.key
+    reordered = cast(Description, dict(reversed(list(second.description.items()))))
+    assert cudnn.key_of(reordered) == second.key
+
+
+@pytest.mark.parametrize("model", ["mlp", "lenet5", "resnet18", "vgg16_bn", "mobilenet_v2"])
+def test_descriptions_are_what_the_runtime_takes(model: str) -> None:
+    for precision in ("amp-fp16", "fp32"):
+        plan = lower_to_plan(ZOO[model](), target="cuda", precision=precision, batch=8)
+        for description in lower_plan(plan).descriptions.values():
+            assert dnn.problems_of(description) == []
+
+
+@pytest.mark.parametrize("precision", ["amp-fp16", "amp-bf16", "fp32"])
+@pytest.mark.parametrize("model", ["lenet5", "resnet18"])
+def test_every_graph_has_a_deterministic_engine_without_a_device(model: str, precision: str) -> None:
+    from trc_runtime.cuda._cudnn import Planner
+
+    try:
+        planner = Planner(properties=PROPERTIES.read_text(encoding="utf-8"))
+    except MissingExtra as err:
+        pytest.skip(str(err))
+    plan = lower_to_plan(ZOO[model](), target="cuda", precision=precision, batch=8)
+    for key, description in lower_plan(plan).descriptions.items():
+        assert dnn.make_plan(planner, key, description).plan.serialise()
