@@ -7,7 +7,12 @@ the kernels.
 from __future__ import annotations
 
 import math
+import numbers
+import operator
+import typing
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from trc_runtime.schema.dtypes import Precision
 
@@ -19,6 +24,50 @@ def _require(ok: bool, message: str) -> None:
 
 def _finite(*values: float) -> bool:
     return all(math.isfinite(v) for v in values)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _settle(config: object) -> None:
+    """Give every field of a frozen dataclass exactly its type, so that it is equal to what JSON gives back.
+
+    Whole numbers become floats where floats are wanted, lists tuples, numbers of NumPy plain ones. ValueError names
+    the field that cannot.
+    """
+    for name, kind in _hints(type(config)).items():
+        value: object = getattr(config, name)
+        try:
+            plain = _plain(kind, value)
+        except (TypeError, OverflowError):
+            wanted = _WORDS.get(kind) or f"a tuple of {_WORDS[typing.get_args(kind)[0]].split(' ', 1)[1]}s"
+            raise ValueError(f"{type(config).__name__}: {name} must be {wanted}, not {value!r}") from None
+        object.__setattr__(config, name, plain)
+
+
+_WORDS = {float: "a number", int: "a whole number", bool: "True or False", str: "a text"}
+
+
+def _plain(kind: Any, value: Any) -> object:
+    if typing.get_origin(kind) is tuple:
+        if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+            raise TypeError
+        item = typing.get_args(kind)[0]
+        return tuple(_plain(item, v) for v in value)
+    if kind in (bool, str):
+        # NumPy's truth value converts to bool by name only.
+        if isinstance(value, kind) or (kind is bool and type(value).__name__ in ("bool_", "bool")):
+            return kind(value)
+        raise TypeError
+    if isinstance(value, bool):
+        raise TypeError
+    if kind is int:
+        return operator.index(value)
+    if not isinstance(value, numbers.Real):
+        raise TypeError
+    return float(value)
 
 
 @dataclass(frozen=True)
@@ -35,6 +84,7 @@ class SGD:
     decoupled: bool = False
 
     def __post_init__(self) -> None:
+        _settle(self)
         _require(_finite(self.momentum) and self.momentum >= 0, f"SGD: momentum must be >= 0, not {self.momentum}")
         _require(
             _finite(self.weight_decay) and self.weight_decay >= 0,
@@ -61,6 +111,7 @@ class Adam:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check_adam("Adam", self.betas, self.eps, self.weight_decay)
 
 
@@ -73,6 +124,7 @@ class AdamW:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check_adam("AdamW", self.betas, self.eps, self.weight_decay)
 
 
@@ -105,6 +157,7 @@ class _Warmup:
     by: str = "step"
 
     def __post_init__(self) -> None:
+        _settle(self)
         _check_schedule(self)
         _require(self.by in ("step", "epoch"), f"{type(self).__name__}: by must be 'step' or 'epoch', not {self.by!r}")
 
@@ -225,6 +278,7 @@ class CrossEntropy:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         _require(
             0 <= self.label_smoothing < 1,
             f"CrossEntropy: label_smoothing must be in [0, 1), not {self.label_smoothing}",

@@ -34,6 +34,10 @@ def rewrite(path: Path, change: Callable[[Document], None]) -> None:
     (path / MANIFEST).write_text(json.dumps(manifest))
 
 
+def cannot_exchange(_: Path, __: Path) -> bool:
+    return False
+
+
 def test_a_folder_with_a_manifest_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     """Many programs keep a manifest.json."""
     (tmp_path / "b").mkdir()
@@ -67,7 +71,11 @@ def test_an_interrupted_replacement_keeps_the_old_bundle(
 ) -> None:
     path = write(tmp_path / "b", "old")
     if exchange:
-        monkeypatch.setattr(bundles, "_exchanged", lambda *_: (_ for _ in ()).throw(stop))
+
+        def exchange_fails(_: Path, __: Path) -> bool:
+            raise stop
+
+        monkeypatch.setattr(bundles, "_exchanged", exchange_fails)
     else:
         real = Path.rename
 
@@ -76,7 +84,7 @@ def test_an_interrupted_replacement_keeps_the_old_bundle(
                 raise stop
             return real(self, target)
 
-        monkeypatch.setattr(bundles, "_exchanged", lambda *_: False)
+        monkeypatch.setattr(bundles, "_exchanged", cannot_exchange)
         monkeypatch.setattr(Path, "rename", rename)
     with pytest.raises((BundleError, KeyboardInterrupt)):
         write(path, "new")
@@ -86,7 +94,7 @@ def test_an_interrupted_replacement_keeps_the_old_bundle(
 
 def test_replacement_where_folders_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "b", "old")
-    monkeypatch.setattr(bundles, "_exchanged", lambda *_: False)
+    monkeypatch.setattr(bundles, "_exchanged", cannot_exchange)
     assert read_bundle(write(path, "new")).text("note.txt") == "new"
     assert [p.name for p in tmp_path.iterdir()] == ["b"]
 
@@ -131,7 +139,7 @@ def test_a_sound_plan_has_no_problems() -> None:
     assert list(plan_problems(tiny_plan())) == []
 
 
-def _at(*keys: str | int, value: object) -> Callable[[Document], None]:
+def _at(*keys: str | int, value: Any) -> Callable[[Document], None]:
     def change(document: Document) -> None:
         place: Any = document
         for key in keys[:-1]:
@@ -139,6 +147,11 @@ def _at(*keys: str | int, value: object) -> Callable[[Document], None]:
         place[keys[-1]] = value
 
     return change
+
+
+def _same_name(document: Document) -> None:
+    first, second = document["tensors"][:2]
+    second["name"] = first["name"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +167,7 @@ def _at(*keys: str | int, value: object) -> Callable[[Document], None]:
         (_at("tensors", 0, "offset", value=-256), "leave the arena"),
         (_at("tensors", 0, "offset", value=1 << 70), "leave the arena"),
         (_at("tensors", 0, "initial", "rule", value="ones"), "unknown initial rule 'ones'"),
-        (lambda d: d["tensors"][1].update(name=d["tensors"][0]["name"]), "two tensors are called"),
+        (_same_name, "two tensors are called"),
         (_at("spans", 0, "bytes", value=-1), "span .* leaves the arena"),
         (_at("nodes", 0, "scalars", value=[["lr", 99]]), "scalar lr is tensor 99"),
         (_at("steps", 0, "columns", value=[6]), r"no variants \[6\]"),
