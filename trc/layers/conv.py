@@ -25,6 +25,7 @@ from trc.layers.descriptor import (
 )
 from trc.layers.registry import register
 from trc.layers.values import ACT, NO_ACT
+from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.kinds import KINDS, Access, Kind, Operand, reads, writes
 from trc_runtime.schema.plan import Initial
 from trc_runtime.schema.regions import Region
@@ -74,12 +75,16 @@ class ConvDescriptor(BaseDescriptor):
     states_form = True
     has_parameters = True
 
+    def mixes_channels(self, layer: Layer) -> bool:
+        """Every output channel sees all input channels."""
+        return groups_of(layer) == 1
+
     def default(self, candidates: Sequence[str]) -> frozenset[str]:
         """The plain convolution, which every target has."""
         return frozenset()
 
     def allowed(self, target: str, layer: Layer, candidates: Sequence[str], act: str) -> frozenset[str]:
-        """The CPU has every form. Hopper's engines are half only and want plain groups and channels in eights.
+        """The CPU has every form. Hopper's engines are float16 only and want plain groups and channels in eights.
 
         They have a prologue only with a rectifier, and in forward only together with the statistics
         (shared/measurements.md: "sbr+fprop without stats has no engine at all").
@@ -87,7 +92,8 @@ class ConvDescriptor(BaseDescriptor):
         if target == "cpu":
             return frozenset(candidates)
         channels = layer.inputs[0][0][3], layer.output[0][3]
-        if not layer.precision.is_amp or groups_of(layer) != 1 or any(c % FUSED_CHANNELS for c in channels):
+        fused = layer.precision is Precision.AMP_FP16  # cuDNN 9.19 plans none of them for bfloat16
+        if not fused or groups_of(layer) != 1 or any(c % FUSED_CHANNELS for c in channels):
             return frozenset()
         found = frozenset(candidates)
         if act == NO_ACT:

@@ -170,6 +170,10 @@ class Descriptor(Protocol):
         """Why the layer cannot be compiled, as sentences."""
         ...
 
+    def mixes_channels(self, layer: Layer) -> bool:
+        """Whether input channels of zeros change nothing but the weight, so that an image may be given some."""
+        ...
+
     def default(self, candidates: Sequence[str]) -> frozenset[str]:
         """The forms taken where nothing was chosen."""
         ...
@@ -217,6 +221,10 @@ class BaseDescriptor:
     def problems(self, layer: Layer) -> Iterable[str]:
         """Nothing to object to."""
         return ()
+
+    def mixes_channels(self, layer: Layer) -> bool:
+        """No."""
+        return False
 
     def default(self, candidates: Sequence[str]) -> frozenset[str]:
         """All that fit."""

@@ -97,32 +97,29 @@ def order_nodes(nodes: Sequence[DagNode], sizes: Mapping[int, int] | None = None
     done: list[list[int]] = [[] for _ in segments]
     after: list[tuple[int, ...]] = []
     for n, node in enumerate(nodes):
-        kept: list[int] = []
-        prefix, mask = 0, 0
-        # The latest first: what comes before it is then seen to follow from it.
-        for p in sorted(conflicts.visit(n, node), reverse=True):
-            ordinal = ancestry.ordinal[p]
-            if ordinal < 0 or not contains(prefix, mask, ordinal):
-                kept.append(p)
-                prefix, mask = ancestry.merge(prefix, mask, p)
+        before = conflicts.visit(n, node)
         for t in node.reads:
             if t in readers:
                 readers[t].append(n)
         if node.transient:
             s = home[n]
-            lagged = [p for t in range(s - 2, max(s - 4, -1), -1) for p in reversed(done[t])]
-            if s and tight.follows[s]:
-                lagged = [*reversed(done[s - 1]), *lagged]
+            for lagged in done[max(s - 3, 0) : max(s - 1, 0)]:
+                before.update(lagged)
+            if tight.follows[s]:
+                before.update(done[s - 1])
             if tight.chained[s]:
-                lagged = [*done[s][-1:], *lagged]
+                before.update(done[s][-1:])
             if n in tight.inherited:
-                earlier = readers[tight.inherited[n][0]]
-                lagged = [*(p for p in reversed(earlier) if p != n), *lagged]
-            for p in lagged:
-                if not contains(prefix, mask, ancestry.ordinal[p]):
-                    kept.append(p)
-                    prefix, mask = ancestry.merge(prefix, mask, p)
+                before.update(p for p in readers[tight.inherited[n][0]] if p != n)
             done[s].append(n)
+        kept: list[int] = []
+        prefix, mask = 0, 0
+        # The latest first: what comes before it is then seen to follow from it.
+        for p in sorted(before, reverse=True):
+            ordinal = ancestry.ordinal[p]
+            if ordinal < 0 or not contains(prefix, mask, ordinal):
+                kept.append(p)
+                prefix, mask = ancestry.merge(prefix, mask, p)
         ancestry.append(prefix, mask, node.transient)
         after.append(tuple(sorted(kept)))
     return after

@@ -134,6 +134,15 @@ def network_of(model: ModelOp, images: Sequence[Image], precision: Precision) ->
         for leaf, layer, d in zip(leaves, layers, descriptors, strict=True)
         for text in d.problems(layer)
     ]
+    problems += [
+        diagnostic_at(
+            leaf.top,
+            f"it reads {real} real channels and {depth - real} of zeros: only a convolution over all channels may",
+            layer.name,
+        )
+        for leaf, layer, d, inputs in zip(leaves, layers, descriptors, roots, strict=True)
+        if real is not None and INPUT in inputs and not d.alias and not d.mixes_channels(layer)
+    ]
     if problems:
         raise CompileError(problems)
     if not trained[-1]:

@@ -46,6 +46,8 @@ class PlanSelectKernelsPass(ModulePass):
         choices = read_choices(self.choices) if self.choices else {}
         check_choices(choices, network)
         selection = Selection(network, self.target, choices)
+        for top in network.tops:
+            top.properties.pop("forms", None)
         for top, forms in selection.run().items():
             top.properties["forms"] = ArrayAttr(string(f"{leaf} = {words}") for leaf, words in forms)
 

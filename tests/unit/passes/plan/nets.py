@@ -46,7 +46,7 @@ class Net:
         self._count: dict[str, int] = {}
 
     def add(self, kind: type[LayerOp], *inputs: SSAValue, layer: str | None = None, **options: Any) -> SSAValue:
-        short = kind.name.removeprefix("arch.").removesuffix("1d")
+        short = kind.name.removeprefix("arch.").removesuffix("1d").removesuffix("2d")
         self._count[short] = self._count.get(short, 0) + 1
         op = kind(*inputs, layer=layer or f"{short}{self._count[short]}", **options)
         result = op.results[0]
