@@ -2,7 +2,8 @@
 
 float16 is NumPy's own type; bfloat16, which NumPy lacks, is stored as uint16 (the upper half of a float32) and rounded
 to the nearest, ties to even; a NaN stays a NaN of the same sign. Arithmetic on half tensors happens in float32: kernels
-`load` a block into scratch, compute, and `store` the result, which is its only rounding.
+`load` a block into scratch, compute, and `store` the result, which is its only rounding. Where the system has a C
+compiler larger blocks are converted by compiled code, to the same bits (but those of a NaN).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from trc_runtime.cpu.rows.library import kind_of, library, rows_of
 
 Array = NDArray[Any]
 
@@ -41,39 +44,69 @@ def compute_type(storage: DTypeLike) -> np.dtype[np.generic]:
 
 def load(stored: Array, out: Array) -> None:
     """Write stored values to `out` (compute type, same shape, any strides); exact."""
-    if stored.dtype == BF16:
-        bits = out.view(np.uint32)
-        np.copyto(bits, stored)
-        np.left_shift(bits, 16, out=bits)
-    else:
-        np.copyto(out, stored)
+    if stored.dtype not in (BF16, F16) or not _compiled("trc_load", stored, stored, out):
+        if stored.dtype == BF16:
+            bits = out.view(np.uint32)
+            np.copyto(bits, stored)
+            np.left_shift(bits, 16, out=bits)
+        else:
+            np.copyto(out, stored)
 
 
 def store(values: Array, out: Array) -> None:
     """Round values (compute type) once into the storage of `out`, of the same shape.
 
-    Where `out` is bfloat16 the values are scratch: they are lost.
+    Where `out` is bfloat16 the values are scratch: they may be lost.
     """
-    if out.dtype == BF16:
-        np.copyto(out, _rounded(values), casting="unsafe")
-    else:
-        np.copyto(out, values, casting="same_kind")
+    if out.dtype not in (BF16, F16) or not _compiled("trc_store", out, values, out):
+        if out.dtype == BF16:
+            np.copyto(out, _rounded(values), casting="unsafe")
+        else:
+            np.copyto(out, values, casting="same_kind")
 
 
 def round_to(values: Array, storage: DTypeLike, spare: Array | None = None) -> None:
-    """Round values in place to what the storage type can hold.
+    """Round float32 values in place to what the storage type can hold.
 
-    `spare` is float16 memory of their shape, if there is some at hand.
+    `spare` is memory of that type and of their shape, if there is some at hand.
     """
     kind = np.dtype(storage)
-    if kind == BF16:
-        bits = _rounded(values)
-        np.left_shift(bits, 16, out=bits)
-    elif kind == F16:
-        if spare is None:
-            spare = np.empty(values.shape, F16)
-        np.copyto(spare, values, casting="same_kind")
-        np.copyto(values, spare)
+    if not is_half(kind):
+        return
+    if spare is not None:
+        store(values, spare)
+        load(spare, values)
+    elif values.flags.c_contiguous or values.ndim == 1:
+        flat = values.reshape(-1)
+        for start in range(0, flat.size, CHUNK):
+            piece = flat[start : start + CHUNK]
+            room = _spare.half[: piece.size].view(kind)
+            store(piece, room)
+            load(room, piece)
+    else:
+        for part in values:
+            round_to(part, kind)
+
+
+LEAST = 1 << 9
+"""Elements below which NumPy is faster than a call of the compiled library."""
+
+
+def _compiled(name: str, stored: Array, source: Array, target: Array) -> bool:
+    """Convert by the compiled library; False where it does not come or does not pay."""
+    if stored.size < LEAST or source.shape != target.shape:
+        return False
+    found = library()
+    if found is None or F64 in (source.dtype, target.dtype):
+        return False
+    a, b = rows_of(source), rows_of(target)
+    if a is None or b is None:
+        return False
+    if a[:2] != b[:2]:  # one of them is dense: it has rows as the other
+        count, channels = max(a, b)[:2]
+        a, b = (x if x[0] == count else (count, channels, channels) for x in (a, b))
+    getattr(found, name)(kind_of(stored.dtype), source.ctypes.data, a[2], target.ctypes.data, b[2], a[0], a[1])
+    return True
 
 
 def widened(stored: Array) -> Array:
@@ -100,6 +133,7 @@ class _Spare(local):
 
     def __init__(self) -> None:
         self.bits: NDArray[np.uint32] = np.empty(CHUNK, np.uint32)
+        self.half: NDArray[np.uint16] = np.empty(CHUNK, np.uint16)
 
 
 _spare = _Spare()

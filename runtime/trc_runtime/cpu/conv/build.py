@@ -1,4 +1,4 @@
-"""Compiles native.c with the system's C compiler, once a machine, compiler and source, and loads it.
+"""Compiles C with the system's compiler, once a machine, compiler and source; loads the convolutions' native.c.
 
 The library lies in `$TRC_CACHE_DIR`, else `$XDG_CACHE_HOME/trc`, else `~/.cache/trc`; where none of them can be
 written, in a directory that lives as long as the process. The compiler is `$CC`, else `cc`.
@@ -60,19 +60,23 @@ def compiler() -> list[str]:
 
 
 def _path() -> Path:
+    return build((files("trc_runtime.cpu.conv") / "native.c").read_bytes(), "conv")
+
+
+def build(source: bytes, stem: str, flags: tuple[str, ...] = FLAGS) -> Path:
+    """The path of a compiled source, which is compiled if need be. BuildError where that is not possible."""
     command = compiler()
-    source = (files("trc_runtime.cpu.conv") / "native.c").read_bytes()
     key = hashlib.sha256()
-    for part in (source, _output([*command, "--version"]), _machine(), repr((command, FLAGS)).encode()):
+    for part in (source, _output([*command, "--version"]), _machine(), repr((command, flags)).encode()):
         key.update(len(part).to_bytes(8, "little") + part)
-    name = f"conv-{key.hexdigest()[:24]}.so"
+    name = f"{stem}-{key.hexdigest()[:24]}.so"
     for wanted in _directories():
         directory = wanted or _own_directory()
         try:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / name
             if not path.exists():
-                _compile(command, source, path)
+                _compile([*command, *flags], source, path)
             return path
         except OSError:
             continue  # cannot be written: the next one
@@ -99,7 +103,7 @@ def _compile(command: list[str], source: bytes, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         text, built = Path(scratch) / "native.c", Path(scratch) / "native.so"
         text.write_bytes(source)
-        _output([*command, *FLAGS, "-o", str(built), str(text)])
+        _output([*command, "-o", str(built), str(text)])
         built.replace(path)  # at once: another process may be building the same
 
 

@@ -12,55 +12,22 @@ round once to storage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, prod
+from math import prod
+from types import ModuleType
 
 import numpy as np
 
 from trc_runtime.cpu.bind import Array, BoundNode
-from trc_runtime.cpu.half import BF16, F16, compute_type, is_half, load, store
-from trc_runtime.cpu.kernels.blocks import Blocks, filled
+from trc_runtime.cpu.conv import engine
+from trc_runtime.cpu.half import compute_type, store
 from trc_runtime.cpu.registry import Run, kernel
-
-ACTIVATIONS = ("none", "relu", "relu6")
-"""What a normalisation may apply, by the name of the parameter `act`."""
-
-_NEGLIGIBLE = {F16: 2.0**-25, BF16: 2.0**-134}
-"""The largest number that rounds to 0 in a half type."""
-
-_SIX = {F16: 6 - 2.0**-9, BF16: 6 - 2.0**-6}
-"""The smallest number that rounds to 6 in a half type (a tie, and 6 is even)."""
+from trc_runtime.cpu.rows import compiled, plain
+from trc_runtime.cpu.rows.parts import Row, activation, gate_of, vectors
 
 
-def activation(node: BoundNode) -> str:
-    """The parameter `act`; "none" where the node has none. ValueError for an unknown one."""
-    act = node.text("act") if "act" in node.params else "none"
-    if act not in ACTIVATIONS:
-        raise node.problem(f"knows the activations {', '.join(ACTIVATIONS)}, not '{act}'")
-    return act
-
-
-class Row:
-    """One number a channel, in the compute type: the operand itself, or scratch that `load` fills from half storage."""
-
-    def __init__(self, node: BoundNode, name: str) -> None:
-        stored = node.flat(name)
-        self._stored = stored if is_half(stored.dtype) else None
-        self.values = node.scratch(stored.shape, compute_type(stored.dtype)) if is_half(stored.dtype) else stored
-
-    def load(self) -> None:
-        """Convert again."""
-        if self._stored is not None:
-            load(self._stored, self.values)
-
-
-def _sum(values: Array, part: Array, total: Array) -> None:
-    """Add the sums of a block's columns to `total`; both are float64."""
-    np.add.reduce(values, axis=0, dtype=np.float64, out=part)
-    np.add(total, part, out=total)
-
-
-def _vectors(node: BoundNode, channels: int, count: int) -> list[Array]:
-    return [node.scratch((channels,), np.float64) for _ in range(count)]
+def _form(node: BoundNode) -> ModuleType:
+    """The module whose passes compute a node: C where convolutions are computed in C too, and in float32."""
+    return compiled if engine.choice().engine == "native" and compiled.takes(node["x"]) else plain
 
 
 # ---------------------------------------------------------------- statistics
@@ -74,7 +41,7 @@ class _Finish:
         self._next = node.flat("next_mean"), node.flat("next_var")
         self._saved_mean, self._saved_invstd = node.flat("saved_mean"), node.flat("saved_invstd")
         self._eps, self._momentum, self._rows = node.number("eps"), node.number("momentum"), rows
-        (self._t,) = _vectors(node, self._saved_mean.size, 1)
+        (self._t,) = vectors(node, self._saved_mean.size, 1)
 
     def apply(self, mean: Array, var: Array) -> None:
         """Running and saved statistics from mean and biased variance (float64); `var` becomes invstd.
@@ -102,23 +69,13 @@ class _Finish:
 @kernel("bn_stats")
 def bn_stats(node: BoundNode) -> Run:
     """Compute the sums of x and of its squares over the rows of each channel, in float64, rounded once."""
-    blocks = Blocks(node, ("x",), rows=True)
-    total, squares, part = _vectors(node, blocks.shape[1], 3)
-    wide = blocks.scratch(node, np.dtype(np.float64))
-    sums = node.flat("sum"), node.flat("sumsq")
+    sums = node.scratch((2, node["x"].shape[-1]), np.float64)
+    add_up = _form(node).moments(node, None, sums)
+    results = node.flat("sum"), node.flat("sumsq")
 
     def run() -> None:
-        total.fill(0)
-        squares.fill(0)
-        for block in blocks:
-            block.load()
-            (x,) = block.values
-            values = wide[: x.shape[0]]
-            np.copyto(values, x)
-            _sum(values, part, total)
-            np.multiply(values, values, out=values)
-            _sum(values, part, squares)
-        for out, value in zip(sums, (total, squares), strict=True):
+        add_up()
+        for out, value in zip(results, sums, strict=True):
             np.copyto(out, value, casting="same_kind")
 
     return run
@@ -134,7 +91,7 @@ def bn_finalize(node: BoundNode) -> Run:
     total, squares, gamma, beta = (node.flat(n) for n in ("sum", "sumsq", "gamma", "beta"))
     scale, shift = node.flat("scale"), node.flat("shift")
     finish = _Finish(node, rows)
-    mean, var, t = _vectors(node, total.size, 3)
+    mean, var, t = vectors(node, total.size, 3)
     narrow = node.scratch((total.size,), compute_type(scale.dtype))
 
     def run() -> None:
@@ -164,80 +121,47 @@ def bn_fwd(node: BoundNode) -> Run:
     y = (x - mean) invstd gamma + beta with invstd = 1 / sqrt(var + eps), var the biased variance, taken from centred
     values. Running statistics as `bn_finalize` computes them.
     """
-    source, blocks = Blocks(node, ("x",), rows=True), Blocks(node, ("x",), ("y",), rows=True)
-    rows, channels = blocks.shape
+    x = node["x"]
+    rows, channels = prod(x.shape[:-1]), x.shape[-1]
     gamma, beta, mean = node.flat("gamma"), node.flat("beta"), node.flat("saved_mean")
     finish = _Finish(node, rows)
-    mean64, var, part = _vectors(node, channels, 3)
-    factor, scratch = node.scratch((channels,)), blocks.scratch(node)
+    sums, factor = node.scratch((2, channels), np.float64), node.scratch((channels,))
+    mean64, var, t = vectors(node, channels, 3)
+    form = _form(node)
+    add_up, add_up_centred = form.moments(node, None, sums), form.moments(node, mean, sums)
+    write = form.centred(node, mean, factor, beta)
 
     def run() -> None:
-        mean64.fill(0)
-        for block in source:
-            block.load()
-            _sum(block.values[0], part, mean64)
-        np.divide(mean64, rows, out=mean64)
+        add_up()
+        np.divide(sums[0], rows, out=mean64)
         np.copyto(mean, mean64, casting="same_kind")
-        var.fill(0)
-        for block in source:
-            block.load()
-            (x,) = block.values
-            t = scratch[: x.shape[0]]
-            np.subtract(x, mean, out=t)
-            np.multiply(t, t, out=t)
-            _sum(t, part, var)
-        np.divide(var, rows, out=var)
+        add_up_centred()
+        # about the rounded mean; what is left of the sum corrects for that
+        np.divide(sums[0], rows, out=t)
+        np.multiply(t, t, out=t)
+        np.divide(sums[1], rows, out=var)
+        np.subtract(var, t, out=var)
+        np.maximum(var, 0, out=var)
         finish.apply(mean64, var)
         np.multiply(var, gamma, out=factor, casting="same_kind")
-        for block in blocks:
-            block.load()
-            x, y = block.values
-            np.subtract(x, mean, out=y)
-            np.multiply(y, factor, out=y)
-            np.add(y, beta, out=y)
-            block.store()
+        write()
 
     return run
-
-
-def _activate(values: Array, act: str) -> None:
-    if act != "none":
-        np.maximum(values, filled(0, values), out=values)
-    if act == "relu6":
-        np.minimum(values, filled(6, values), out=values)
 
 
 def _affine(node: BoundNode, scale_name: str, shift_name: str, others: Sequence[str]) -> Run:
     """Compute y = act(x scale + shift + other scale' + shift'), the last three as far as the node has them."""
     act = activation(node)
-    blocks = Blocks(node, ("x", *others), ("y",), rows=True)
     scale, shift = Row(node, scale_name), Row(node, shift_name)
     second = [Row(node, n) for n in ("shortcut_scale", "shortcut_shift") if n in node]
     if len(second) == 1:
         raise node.problem("takes a scale and a shift of the shortcut, or neither")
-    scratch = blocks.scratch(node)
+    write = _form(node).affine(node, scale, shift, others, second, act)
 
     def run() -> None:
         for row in (scale, shift, *second):
             row.load()
-        for block in blocks:
-            block.load()
-            x, y = block.values[0], block.values[-1]
-            t = scratch[: x.shape[0]]
-            np.multiply(x, scale.values, out=t)
-            if not others:
-                np.add(t, shift.values, out=y)
-            else:
-                np.add(t, shift.values, out=t)
-                other = block.values[1]
-                if second:
-                    # y may be the shortcut, whose element is read before y's is written
-                    np.multiply(other, second[0].values, out=y)
-                    np.add(y, second[1].values, out=y)
-                    other = y
-                np.add(t, other, out=y)
-            _activate(y, act)
-            block.store()
+        write()
 
     return run
 
@@ -289,100 +213,34 @@ def bn_fold(node: BoundNode) -> Run:
 # ---------------------------------------------------------------- backward
 
 
-class _Gate:
-    """The gradient of an activation whose input is computed again: g = dy where it let through, else 0.
-
-    It let through where x scale + shift, rounded to the storage type as readers have rounded it, lies above 0 (and
-    below 6). Whether a number rounds to 0 or 6 is told by comparing it with the last number that does.
-    """
-
-    def __init__(self, node: BoundNode, blocks: Blocks, act: str) -> None:
-        storage = node["x"].dtype
-        self.act = act
-        self.low, self.high = _NEGLIGIBLE.get(storage, 0.0), _SIX.get(storage, 6.0) if act == "relu6" else inf
-        self.rows = [] if act == "none" else [Row(node, "scale"), Row(node, "shift")]
-        kind = blocks.dtype
-        self._integer = np.dtype(f"i{kind.itemsize}")
-        self._z = blocks.scratch(node)
-        self._flags = blocks.scratch(node, np.dtype(np.bool_))
-        self._other = blocks.scratch(node, np.dtype(np.bool_))
-        self._bits = blocks.scratch(node, self._integer)
-
-    def begin(self) -> None:
-        """Fetch scale and shift."""
-        for row in self.rows:
-            row.load()
-
-    def apply(self, dy: Array, x: Array, g: Array) -> Array:
-        """g, in the given array or dy itself."""
-        if self.act == "none":
-            return dy
-        z, flags, bits = self._z[: x.shape[0]], self._flags[: x.shape[0]], self._bits[: x.shape[0]]
-        np.multiply(x, self.rows[0].values, out=z)
-        np.add(z, self.rows[1].values, out=z)
-        np.less_equal(z, filled(self.low, z), out=flags)
-        if self.act == "relu6":
-            other = self._other[: x.shape[0]]
-            np.greater_equal(z, filled(self.high, z), out=other)
-            np.logical_or(flags, other, out=flags)
-        np.logical_not(flags, out=flags)
-        # bit by bit: a product of floating-point numbers would let NaN through, a masked copy takes four times as long
-        np.copyto(bits, flags)
-        np.multiply(dy.view(self._integer), bits, out=g.view(self._integer))
-        return g
-
-
 @kernel("bn_bwd", "norm_bwd")
 def norm_bwd(node: BoundNode) -> Run:
     """Gradients of batch normalisation with an activation behind it; dx (optional) may be dy or x."""
-    act = activation(node)
-    blocks = Blocks(node, ("dy", "x"), rows=True)
-    rows, channels = blocks.shape
+    gate = gate_of(node)
+    x = node["x"]
+    rows, channels = prod(x.shape[:-1]), x.shape[-1]
     gamma, mean, invstd = node.flat("gamma"), node.flat("saved_mean"), node.flat("saved_invstd")
     dgamma, dbeta = node.flat("dgamma"), node.flat("dbeta")
-    gate = _Gate(node, blocks, act)
-    total, weighted, part = _vectors(node, channels, 3)
-    masked, scratch = blocks.scratch(node), blocks.scratch(node)
-    back: Blocks | None = None
-    kept: list[Array] | None = None
-    if "dx" in node:
-        back = Blocks(node, ("dy", "x"), ("dx",), rows=True, size=blocks.size)
-        if act != "none" and not is_half(node["dx"].dtype) and not np.may_share_memory(node["dx"], node["x"]):
-            kept = [block.values[2] for block in back]  # g waits in the place of dx
+    sums = node.scratch((2, channels), np.float64)
+    total, weighted = sums
     slope, level, outer = node.scratch((channels,)), node.scratch((channels,)), node.scratch((channels,))
+    form = _form(node)
+    add_up = form.reduce(node, gate, mean, sums)
+    write = form.back(node, gate, mean, slope, level, outer) if "dx" in node else None
 
     def run() -> None:
-        gate.begin()
-        total.fill(0)
-        weighted.fill(0)
-        for number, block in enumerate(blocks):
-            block.load()
-            dy, x = block.values
-            g = gate.apply(dy, x, masked[: x.shape[0]] if kept is None else kept[number])
-            _sum(g, part, total)
-            t = scratch[: x.shape[0]]
-            np.subtract(x, mean, out=t)
-            np.multiply(t, g, out=t)
-            _sum(t, part, weighted)
+        if gate is not None:
+            gate.load()
+        add_up()
         np.multiply(weighted, invstd, out=weighted)
         np.copyto(dbeta, total, casting="same_kind")
         np.copyto(dgamma, weighted, casting="same_kind")
-        if back is None:
+        if write is None:
             return
         np.multiply(weighted, invstd, out=weighted)
         np.divide(weighted, rows, out=slope, casting="same_kind")
         np.divide(total, rows, out=level, casting="same_kind")
         np.multiply(gamma, invstd, out=outer)
-        for number, block in enumerate(back):
-            block.load()
-            dy, x, dx = block.values
-            g = gate.apply(dy, x, masked[: x.shape[0]]) if kept is None else kept[number]
-            t = scratch[: x.shape[0]]
-            np.subtract(x, mean, out=t)
-            np.multiply(t, slope, out=t)
-            np.add(t, level, out=t)
-            np.subtract(g, t, out=t)
-            np.multiply(t, outer, out=dx)
-            block.store()
+        write()
 
     return run

@@ -5,9 +5,21 @@ import pytest
 import torch
 import torch.nn.functional as nn
 
+from trc_runtime.cpu.conv import engine
+
 from .halves import KINDS, as_stored, compute_eps, is_half, one_rounding
 from .plans import run_kernel
 from .reference import random, within
+
+
+@pytest.fixture(autouse=True, params=["numpy", "native"])
+def engines(request):
+    """Each test runs in both forms."""
+    if request.param == "native" and not engine.native_available():
+        pytest.skip("no C compiler here")
+    with engine.using(request.param):
+        yield
+
 
 SHAPES = [(2, 1, 1, 1), (33, 1, 1, 65), (2, 5, 7, 3), (5, 13, 11, 8), (3, 40, 31, 24), (9, 2, 2, 515)]
 ACTS = ["none", "relu", "relu6"]

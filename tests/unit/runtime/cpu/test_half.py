@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from trc_runtime.cpu import half
-from trc_runtime.cpu.kernels import norm
+from trc_runtime.cpu.rows import parts
 
 PATTERNS = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
 KINDS = ["fp16", "bf16"]
@@ -128,7 +128,7 @@ def test_types():
 def test_the_last_numbers_that_round_to_zero_and_to_six(kind):
     """By them the gates of norm_bwd tell what readers of the rounded value have seen."""
     storage = np.dtype(STORAGE[kind])
-    low, high = (np.float32(table[storage]) for table in (norm._NEGLIGIBLE, norm._SIX))
+    low, high = (np.float32(table[storage]) for table in (parts._NEGLIGIBLE, parts._SIX))
     around = np.array([low, np.nextafter(low, np.float32(1)), np.nextafter(high, np.float32(0)), high], np.float32)
     zero, more, less, six = torch_values(stored(around, kind), kind)
     assert zero == 0 < more

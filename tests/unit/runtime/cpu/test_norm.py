@@ -3,8 +3,20 @@ import pytest
 import torch
 import torch.nn.functional as nn
 
+from trc_runtime.cpu.conv import engine
+
 from .plans import run_kernel
 from .reference import DTYPES, eps, random, torch64, within
+
+
+@pytest.fixture(autouse=True, params=["numpy", "native"])
+def engines(request):
+    """Each test runs in both forms."""
+    if request.param == "native" and not engine.native_available():
+        pytest.skip("no C compiler here")
+    with engine.using(request.param):
+        yield
+
 
 SHAPES = [(2, 1, 1, 1), (3, 1, 1, 7), (33, 1, 1, 65), (2, 5, 7, 3), (300, 1, 1, 4), (7, 13, 11, 2)]
 EPS, MOMENTUM = 1e-5, 0.1
