@@ -10,8 +10,9 @@ import numpy as np
 from tests.unit.codegen.cuda.differential import Case, ranges, tensors
 from tests.unit.runtime.cpu.plans import HALVES, PlanBuilder
 from trc_runtime.rng import stream_id
-from trc_runtime.schema.regions import Region as R
+from trc_runtime.schema.regions import Region
 
+R = Region
 DTYPES = ("fp32", "fp16", "bf16")
 
 Shape = tuple[int, ...]
@@ -66,13 +67,17 @@ def elementwise() -> Iterator[Case]:
                 x = normal(rng, shape, 4)
                 x.reshape(-1)[:5] = (np.nan, np.inf, -np.inf, 0, -3)
                 name = f"{act}-{'x'.join(map(str, shape))}"
-                yield tensors(f"{name}-fwd", f"{act}_fwd", {"x": x}, {"y": shape}, dtype, ulps=4, absolute=1e-7, **params)
+                yield tensors(
+                    f"{name}-fwd", f"{act}_fwd", {"x": x}, {"y": shape}, dtype, ulps=4, absolute=1e-7, **params
+                )
                 saved = "x" if act in _SAVES_INPUT else "y"
                 grads = {"dy": normal(rng, shape), saved: normal(rng, shape, 3)}
                 grads[saved].reshape(-1)[:4] = (0, 6, 3, -3)
                 # silu's derivative has a zero, near which two float32 formulas differ
                 slack = 1e-6 if act == "silu" else 1e-7
-                yield tensors(f"{name}-bwd", f"{act}_bwd", grads, {"dx": shape}, dtype, ulps=4, absolute=slack, **params)
+                yield tensors(
+                    f"{name}-bwd", f"{act}_bwd", grads, {"dx": shape}, dtype, ulps=4, absolute=slack, **params
+                )
         for shape in _SHAPES:
             rng = next(_RNG)
             yield tensors("add", "add_fwd", {"a": normal(rng, shape), "b": normal(rng, shape)}, {"y": shape}, dtype)
@@ -141,7 +146,13 @@ def norms() -> Iterator[Case]:
             x = normal(rng, shape, 1.5, 2.0)
             rows = prod(shape[:3])
             yield tensors(
-                f"stats-{size}", "bn_stats", {"x": x}, {"sum": one, "sumsq": one}, dtype, ulps=4, absolute=1e-5 * rows**0.5
+                f"stats-{size}",
+                "bn_stats",
+                {"x": x},
+                {"sum": one, "sumsq": one},
+                dtype,
+                ulps=4,
+                absolute=1e-5 * rows**0.5,
             )
             state = {
                 "gamma": _channel(rng, c, 0.3, 1),
@@ -179,7 +190,9 @@ def norms() -> Iterator[Case]:
             )
             scales = {"scale": _channel(rng, c), "shift": _channel(rng, c)}
             for act in _ACTS:
-                yield tensors(f"materialise-{size}-{act}", "materialise", {"x": x, **scales}, {"y": shape}, dtype, act=act)
+                yield tensors(
+                    f"materialise-{size}-{act}", "materialise", {"x": x, **scales}, {"y": shape}, dtype, act=act
+                )
                 other = normal(rng, shape)
                 yield tensors(
                     f"join-{size}-{act}",
@@ -203,7 +216,13 @@ def norms() -> Iterator[Case]:
                 folded = {"scale": _channel(rng, c), "bias": _channel(rng, c)}
                 masters = ("scale", "bias")
                 yield tensors(
-                    f"affine-{size}-{act}", "affine_fwd", {"x": x, **folded}, {"y": shape}, dtype, master=masters, act=act
+                    f"affine-{size}-{act}",
+                    "affine_fwd",
+                    {"x": x, **folded},
+                    {"y": shape},
+                    dtype,
+                    master=masters,
+                    act=act,
                 )
                 yield tensors(
                     f"affine-join-{size}-{act}",
@@ -246,15 +265,29 @@ def norms() -> Iterator[Case]:
             folds = {"gamma": state["gamma"], "beta": state["beta"], **moments}
             outs = {"eq_scale": one, "eq_bias": one}
             yield tensors(
-                f"fold-{size}", "bn_fold", folds, outs, dtype, master=tuple((*folds, *outs)), ulps=4, absolute=1e-6, eps=1e-5
+                f"fold-{size}",
+                "bn_fold",
+                folds,
+                outs,
+                dtype,
+                master=(*folds, *outs),
+                ulps=4,
+                absolute=1e-6,
+                eps=1e-5,
             )
     shape, c = (2, 40, 40, 24), 24
     rng = next(_RNG)
     x, other = normal(rng, shape), normal(rng, shape)
     scales = {"scale": _channel(rng, c), "shift": _channel(rng, c)}
     joined = {"x": x, **scales, "shortcut": other}
-    yield tensors("join-over-shortcut", "norm_add_act_fwd", joined, {"y": shape}, "fp16", alias={"y": "shortcut"}, act="relu")
-    saved = {"gamma": _channel(rng, c), "saved_mean": _channel(rng, c, 0.1), "saved_invstd": abs(_channel(rng, c)) + 0.5}
+    yield tensors(
+        "join-over-shortcut", "norm_add_act_fwd", joined, {"y": shape}, "fp16", alias={"y": "shortcut"}, act="relu"
+    )
+    saved = {
+        "gamma": _channel(rng, c),
+        "saved_mean": _channel(rng, c, 0.1),
+        "saved_invstd": abs(_channel(rng, c)) + 0.5,
+    }
     grads = {"dgamma": (1, 1, 1, c), "dbeta": (1, 1, 1, c), "dx": shape}
     for over in ("dy", "x"):
         yield tensors(
@@ -292,7 +325,9 @@ def pools() -> Iterator[Case]:
             yield tensors(f"max-only-{size}", "max_pool_fwd", {"x": x}, {"y": small}, dtype, **window)
             dy = normal(rng, small)
             mask = rng.integers(0, k * k, small).astype(np.int8)
-            yield tensors(f"max-bwd-{size}", "max_pool_bwd", {"dy": dy, "mask": mask}, {"dx": big}, dtype, absolute=1e-6, **window)
+            yield tensors(
+                f"max-bwd-{size}", "max_pool_bwd", {"dy": dy, "mask": mask}, {"dx": big}, dtype, absolute=1e-6, **window
+            )
             x = normal(rng, big)
             yield tensors(f"avg-{size}", "avg_pool_fwd", {"x": x}, {"y": small}, dtype, absolute=1e-6, **window)
             yield tensors(f"avg-bwd-{size}", "avg_pool_bwd", {"dy": dy}, {"dx": big}, dtype, absolute=1e-6, **window)
@@ -319,7 +354,14 @@ def dropouts() -> Iterator[Case]:
                 case = tensors(f"dropout-{size}-{p}", "dropout_fwd", {"x": x}, both, dtype, scalars, p=p, stream=stream)
                 yield case
             yield tensors(
-                f"dropout-only-{size}", "dropout_fwd", {"x": x}, {"y": shape}, dtype, scalars, alias={"y": "x"}, p=0.5,
+                f"dropout-only-{size}",
+                "dropout_fwd",
+                {"x": x},
+                {"y": shape},
+                dtype,
+                scalars,
+                alias={"y": "x"},
+                p=0.5,
                 stream=stream,
             )
             kept = {"dy": x, "mask": (x > 0).astype(np.int8)}
@@ -349,8 +391,15 @@ def losses() -> Iterator[Case]:
                 back = {"probs": (e / e.sum(-1, keepdims=True)).astype(np.float32), "label": label}
                 scale = {"scaling": 1024.0}
                 yield tensors(
-                    f"loss-bwd-{name}", "softmax_ce_bwd", back, {"dlogits": logits.shape}, dtype, scale, ulps=8.0,
-                    absolute=1e-5, label_smoothing=smoothing,
+                    f"loss-bwd-{name}",
+                    "softmax_ce_bwd",
+                    back,
+                    {"dlogits": logits.shape},
+                    dtype,
+                    scale,
+                    ulps=8.0,
+                    absolute=1e-5,
+                    label_smoothing=smoothing,
                 )
     broken = np.zeros((4, 1, 1, 10), np.float32)
     broken[0, 0, 0, 3], broken[1, 0, 0, 2], broken[2, 0, 0, 5] = np.nan, np.inf, -np.inf
@@ -451,7 +500,9 @@ def range_kinds() -> Iterator[Case]:
                     name = b.tensor(f"{which}{n}", R[pattern.format(place)], shape)
                     if (which == "wide") == down:
                         values[name] = normal(next(_RNG), shape, 100)
-            regions = {w: (R[p.format("FC_WEIGHT")], R[p.format("DEEP_CONV")]) for w, p in (("wide", wide), ("half", half))}
+            regions = {
+                w: (R[p.format("FC_WEIGHT")], R[p.format("DEEP_CONV")]) for w, p in (("wide", wide), ("half", half))
+            }
             source, target = ("wide", "half") if down else ("half", "wide")
             b.node("cast_range", reads={"source": regions[source]}, writes={"target": regions[target]})
             return values
@@ -544,15 +595,28 @@ def depthwise() -> Iterator[Case]:
             x, dy, weight = normal(rng, big), normal(rng, small), normal(rng, window, 0.3)
             slack = 1e-5
             forward = {"x": x, "weight": weight}
-            yield tensors(f"depthwise-{size}", "conv_fwd", forward, {"y": small}, dtype, absolute=slack, ulps=4, **common)
+            yield tensors(
+                f"depthwise-{size}", "conv_fwd", forward, {"y": small}, dtype, absolute=slack, ulps=4, **common
+            )
             biased = {**forward, "bias": _channel(rng, c)}
-            yield tensors(f"depthwise-bias-{size}", "conv_fwd", biased, {"y": small}, dtype, absolute=slack, ulps=4, **common)
+            yield tensors(
+                f"depthwise-bias-{size}", "conv_fwd", biased, {"y": small}, dtype, absolute=slack, ulps=4, **common
+            )
             back = {"dy": dy, "weight": weight}
-            yield tensors(f"depthwise-data-{size}", "conv_bwd_data", back, {"dx": big}, dtype, absolute=slack, ulps=4, **common)
+            yield tensors(
+                f"depthwise-data-{size}", "conv_bwd_data", back, {"dx": big}, dtype, absolute=slack, ulps=4, **common
+            )
             regions = {"dweight": R.T_TEMP_FP32 if dtype == "fp32" else R.G_DEEP_CONV_FP16}
             yield tensors(
-                f"depthwise-weight-{size}", "conv_bwd_weight", {"dy": dy, "x": x}, {"dweight": window}, dtype,
-                regions=regions, absolute=slack * (n * oh * ow) ** 0.5, ulps=4, **common,
+                f"depthwise-weight-{size}",
+                "conv_bwd_weight",
+                {"dy": dy, "x": x},
+                {"dweight": window},
+                dtype,
+                regions=regions,
+                absolute=slack * (n * oh * ow) ** 0.5,
+                ulps=4,
+                **common,
             )
 
 

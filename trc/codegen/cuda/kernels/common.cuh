@@ -31,16 +31,36 @@ struct Lanes {
     float at[V];
 };
 
+// An integer (vector) of that many bytes: what one access moves. Copies go through it, or the compiler may split them.
+template <int BYTES> struct Word;
+template <> struct Word<1> { typedef u8 type; };
+template <> struct Word<2> { typedef unsigned short type; };
+template <> struct Word<4> { typedef u32 type; };
+template <> struct Word<8> { typedef uint2 type; };
+template <> struct Word<16> { typedef uint4 type; };
+
+// The compiler would cut some plain stores of 16 bytes into four.
+template <typename W>
+DEVICE void put(W* to, W word) { *to = word; }
+DEVICE void put(uint4* to, uint4 word) { __stwb(to, word); }
+
 template <int V, typename T>
 DEVICE Vec<T, V> load(const T* from)
 {
-    return *reinterpret_cast<const Vec<T, V>*>(from);
+    typedef typename Word<sizeof(T) * V>::type W;
+    const W word = *reinterpret_cast<const W*>(from);
+    Vec<T, V> value;
+    memcpy(&value, &word, sizeof(word));
+    return value;
 }
 
 template <int V, typename T>
 DEVICE void store(T* to, Vec<T, V> value)
 {
-    *reinterpret_cast<Vec<T, V>*>(to) = value;
+    typedef typename Word<sizeof(T) * V>::type W;
+    W word;
+    memcpy(&word, &value, sizeof(word));
+    put(reinterpret_cast<W*>(to), word);
 }
 
 DEVICE float widen(float x) { return x; }
@@ -62,18 +82,70 @@ DEVICE Lanes<V> widen(Vec<T, V> x)
     return y;
 }
 
-template <typename T, int V>
-DEVICE Vec<T, V> narrow(Lanes<V> x)
+// Two numbers as they lie side by side in memory.
+template <typename T> DEVICE u32 narrow2(float x, float y);
+template <> DEVICE u32 narrow2<__half>(float x, float y)
 {
-    Vec<T, V> y;
-#pragma unroll
-    for (int i = 0; i < V; ++i) y.at[i] = narrow<T>(x.at[i]);
+    const __half2 pair = __floats2half2_rn(x, y);
+    u32 bits;
+    memcpy(&bits, &pair, 4);
+    return bits;
+}
+template <> DEVICE u32 narrow2<__nv_bfloat16>(float x, float y)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+    u32 bits;
+    memcpy(&bits, &pair, 4);
+    return bits;
+}
+
+// V numbers of type T as one access moves them.
+template <typename T, int V>
+struct Stored {
+    typename Word<sizeof(T) * V>::type bits;
+};
+
+DEVICE void pack(Stored<float, 1>& to, const Lanes<1>& x) { to.bits = __float_as_uint(x.at[0]); }
+DEVICE void pack(Stored<float, 4>& to, const Lanes<4>& x)
+{
+    to.bits.x = __float_as_uint(x.at[0]);
+    to.bits.y = __float_as_uint(x.at[1]);
+    to.bits.z = __float_as_uint(x.at[2]);
+    to.bits.w = __float_as_uint(x.at[3]);
+}
+template <typename T>
+DEVICE void pack(Stored<T, 1>& to, const Lanes<1>& x)
+{
+    const T value = narrow<T>(x.at[0]);
+    memcpy(&to.bits, &value, sizeof(T));
+}
+template <typename T>
+DEVICE void pack(Stored<T, 8>& to, const Lanes<8>& x)
+{
+    to.bits.x = narrow2<T>(x.at[0], x.at[1]);
+    to.bits.y = narrow2<T>(x.at[2], x.at[3]);
+    to.bits.z = narrow2<T>(x.at[4], x.at[5]);
+    to.bits.w = narrow2<T>(x.at[6], x.at[7]);
+}
+
+template <typename T, int V>
+DEVICE Stored<T, V> narrow(Lanes<V> x)
+{
+    Stored<T, V> y;
+    pack(y, x);
     return y;
+}
+
+template <int V, typename T>
+DEVICE void store(T* to, Stored<T, V> value)
+{
+    typedef typename Word<sizeof(T) * V>::type W;
+    put(reinterpret_cast<W*>(to), value.bits);
 }
 
 // The same, with zeros in the lanes that are padding: lane i is channel c + i.
 template <typename T, int C, int V>
-DEVICE Vec<T, V> narrow_channels(Lanes<V> x, int c)
+DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
 {
     if (C % V != 0) {
 #pragma unroll

@@ -71,10 +71,10 @@ DEVICE void cast(const X* x, Y* y, i64 n)
             constexpr int W = 16 / (int)sizeof(Y) < V ? 16 / (int)sizeof(Y) : V;
 #pragma unroll
             for (int i = 0; i < V; i += W) {
-                Vec<Y, W> part;
+                Lanes<W> part;
 #pragma unroll
-                for (int j = 0; j < W; ++j) part.at[j] = narrow<Y>(value[u].at[i + j]);
-                store<W>(y + v * V + i, part);
+                for (int j = 0; j < W; ++j) part.at[j] = value[u].at[i + j];
+                store<W>(y + v * V + i, narrow<Y>(part));
             }
         }
     }

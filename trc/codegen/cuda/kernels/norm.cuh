@@ -276,12 +276,8 @@ DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale
     const Place<C, P, V, WIDE, TALL> at;
     if (!at.live) return;
     const Lanes<V> m = channel_values<C, V>(mean, at.c), f0 = channel_values<C, V>(factors, at.c);
-    Lanes<V> f1, f2, a = {}, b = {};
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-        f1.at[i] = at.c + i < C ? factors[C + at.c + i] : 0.f;
-        f2.at[i] = at.c + i < C ? factors[2 * C + at.c + i] : 0.f;
-    }
+    const Lanes<V> f1 = channel_values<C, V>(factors + C, at.c), f2 = channel_values<C, V>(factors + 2 * C, at.c);
+    Lanes<V> a = {}, b = {};
     if (ACT != NONE) {
         a = channel_values<C, V>(scale, at.c);
         b = channel_values<C, V>(shift, at.c);

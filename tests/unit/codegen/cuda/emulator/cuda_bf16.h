@@ -23,3 +23,7 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x)
         y.bits = (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
     return y;
 }
+struct __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)}; }

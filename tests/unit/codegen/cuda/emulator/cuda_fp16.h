@@ -11,3 +11,7 @@ inline __half __float2half_rn(float x)
     y.value = (_Float16)x;
     return y;
 }
+struct __half2 {
+    __half x, y;
+};
+inline __half2 __floats2half2_rn(float x, float y) { return {__float2half_rn(x), __float2half_rn(y)}; }

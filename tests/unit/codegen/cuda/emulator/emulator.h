@@ -18,6 +18,14 @@
 struct Index {
     unsigned int x, y, z;
 };
+struct alignas(8) uint2 {
+    unsigned int x, y;
+};
+struct alignas(16) uint4 {
+    unsigned int x, y, z, w;
+};
+inline void __stwb(uint4* to, uint4 word) { *to = word; }
+using std::memcpy;
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {

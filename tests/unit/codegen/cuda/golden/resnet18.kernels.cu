@@ -1,0 +1,1851 @@
+// What all families share: types, accesses of several elements, conversions, sums over a block.
+//
+// Values are stored as __half, __nv_bfloat16 or float, and computed in float. A matrix of activations has rows of P
+// elements in memory, of which the first C count; the others are never read as numbers, and written as zero.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned int u32;
+typedef signed char i8;
+typedef unsigned char u8;
+
+#define DEVICE __device__ __forceinline__
+
+DEVICE float infinity() { return __uint_as_float(0x7f800000u); }
+DEVICE float not_a_number() { return __uint_as_float(0x7fc00000u); }
+
+// ---------------------------------------------------------------- vectors
+
+// V elements as they lie in memory; loads and stores of it are single accesses of up to 16 bytes.
+template <typename T, int V>
+struct alignas(sizeof(T) * V <= 16 ? sizeof(T) * V : 16) Vec {
+    T at[V];
+};
+
+// V numbers in registers.
+template <int V>
+struct Lanes {
+    float at[V];
+};
+
+// An integer (vector) of that many bytes: what one access moves. Copies go through it, or the compiler may split them.
+template <int BYTES> struct Word;
+template <> struct Word<1> { typedef u8 type; };
+template <> struct Word<2> { typedef unsigned short type; };
+template <> struct Word<4> { typedef u32 type; };
+template <> struct Word<8> { typedef uint2 type; };
+template <> struct Word<16> { typedef uint4 type; };
+
+// The compiler would cut some plain stores of 16 bytes into four.
+template <typename W>
+DEVICE void put(W* to, W word) { *to = word; }
+DEVICE void put(uint4* to, uint4 word) { __stwb(to, word); }
+
+template <int V, typename T>
+DEVICE Vec<T, V> load(const T* from)
+{
+    typedef typename Word<sizeof(T) * V>::type W;
+    const W word = *reinterpret_cast<const W*>(from);
+    Vec<T, V> value;
+    memcpy(&value, &word, sizeof(word));
+    return value;
+}
+
+template <int V, typename T>
+DEVICE void store(T* to, Vec<T, V> value)
+{
+    typedef typename Word<sizeof(T) * V>::type W;
+    W word;
+    memcpy(&word, &value, sizeof(word));
+    put(reinterpret_cast<W*>(to), word);
+}
+
+DEVICE float widen(float x) { return x; }
+DEVICE float widen(__half x) { return __half2float(x); }
+DEVICE float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+DEVICE float widen(i8 x) { return (float)x; }
+
+template <typename T> DEVICE T narrow(float x);
+template <> DEVICE float narrow<float>(float x) { return x; }
+template <> DEVICE __half narrow<__half>(float x) { return __float2half_rn(x); }
+template <> DEVICE __nv_bfloat16 narrow<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+
+template <typename T, int V>
+DEVICE Lanes<V> widen(Vec<T, V> x)
+{
+    Lanes<V> y;
+#pragma unroll
+    for (int i = 0; i < V; ++i) y.at[i] = widen(x.at[i]);
+    return y;
+}
+
+// Two numbers as they lie side by side in memory.
+template <typename T> DEVICE u32 narrow2(float x, float y);
+template <> DEVICE u32 narrow2<__half>(float x, float y)
+{
+    const __half2 pair = __floats2half2_rn(x, y);
+    u32 bits;
+    memcpy(&bits, &pair, 4);
+    return bits;
+}
+template <> DEVICE u32 narrow2<__nv_bfloat16>(float x, float y)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+    u32 bits;
+    memcpy(&bits, &pair, 4);
+    return bits;
+}
+
+// V numbers of type T as one access moves them.
+template <typename T, int V>
+struct Stored {
+    typename Word<sizeof(T) * V>::type bits;
+};
+
+DEVICE void pack(Stored<float, 1>& to, const Lanes<1>& x) { to.bits = __float_as_uint(x.at[0]); }
+DEVICE void pack(Stored<float, 4>& to, const Lanes<4>& x)
+{
+    to.bits.x = __float_as_uint(x.at[0]);
+    to.bits.y = __float_as_uint(x.at[1]);
+    to.bits.z = __float_as_uint(x.at[2]);
+    to.bits.w = __float_as_uint(x.at[3]);
+}
+template <typename T>
+DEVICE void pack(Stored<T, 1>& to, const Lanes<1>& x)
+{
+    const T value = narrow<T>(x.at[0]);
+    memcpy(&to.bits, &value, sizeof(T));
+}
+template <typename T>
+DEVICE void pack(Stored<T, 8>& to, const Lanes<8>& x)
+{
+    to.bits.x = narrow2<T>(x.at[0], x.at[1]);
+    to.bits.y = narrow2<T>(x.at[2], x.at[3]);
+    to.bits.z = narrow2<T>(x.at[4], x.at[5]);
+    to.bits.w = narrow2<T>(x.at[6], x.at[7]);
+}
+
+template <typename T, int V>
+DEVICE Stored<T, V> narrow(Lanes<V> x)
+{
+    Stored<T, V> y;
+    pack(y, x);
+    return y;
+}
+
+template <int V, typename T>
+DEVICE void store(T* to, Stored<T, V> value)
+{
+    typedef typename Word<sizeof(T) * V>::type W;
+    put(reinterpret_cast<W*>(to), value.bits);
+}
+
+// The same, with zeros in the lanes that are padding: lane i is channel c + i.
+template <typename T, int C, int V>
+DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
+{
+    if (C % V != 0) {
+#pragma unroll
+        for (int i = 0; i < V; ++i)
+            if (c + i >= C) x.at[i] = 0.f;
+    }
+    return narrow<T>(x);
+}
+
+// V numbers of a table with one entry a channel, from channel c on; 0 where there is no channel.
+template <int C, int V, typename T>
+DEVICE Lanes<V> channel_values(const T* table, int c)
+{
+    Lanes<V> y;
+    if (C % V == 0) {
+        constexpr int W = (V * (int)sizeof(T) <= 16) ? V : 16 / (int)sizeof(T);
+#pragma unroll
+        for (int i = 0; i < V; i += W) {
+            Vec<T, W> part = load<W>(table + c + i);
+#pragma unroll
+            for (int j = 0; j < W; ++j) y.at[i + j] = widen(part.at[j]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i) y.at[i] = c + i < C ? widen(table[c + i]) : 0.f;
+    }
+    return y;
+}
+
+// A number as it is after a visit to memory.
+template <typename T>
+DEVICE float stored(float x)
+{
+    return widen(narrow<T>(x));
+}
+
+// ---------------------------------------------------------------- activations of fused kernels
+
+enum Act { NONE, RELU, RELU6 };
+
+// NaN passes through.
+template <Act ACT>
+DEVICE float activate(float x)
+{
+    if (ACT != NONE) x = x < 0.f ? 0.f : x;
+    if (ACT == RELU6) x = x > 6.f ? 6.f : x;
+    return x;
+}
+
+// The gradient that an activation lets through, given what went into it.
+template <Act ACT>
+DEVICE float masked(float gradient, float input)
+{
+    if (ACT != NONE && input <= 0.f) return 0.f;
+    if (ACT == RELU6 && input >= 6.f) return 0.f;
+    return gradient;
+}
+
+// ---------------------------------------------------------------- sums over a warp or a block
+
+template <typename N>
+DEVICE N warp_sum(N x)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step >>= 1) x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+
+// Sum V columns a lane over the TALL rows of a block: thread t < WIDE * V gets the sum of column t, in a fixed order.
+// All threads of the block must come here. Thread t is lane t % WIDE of row t / WIDE.
+template <int WIDE, int TALL, int V>
+DEVICE float fold_rows(Lanes<V> x)
+{
+    static_assert(TALL >= V, "a thread a column");
+    __shared__ float rows[TALL][WIDE * V];
+    __syncthreads();  // whoever still reads the last call's rows
+#pragma unroll
+    for (int i = 0; i < V; ++i) rows[threadIdx.x / WIDE][threadIdx.x % WIDE * V + i] = x.at[i];
+    __syncthreads();
+    float sum = 0.f;
+    if (threadIdx.x < WIDE * V) {
+#pragma unroll 8
+        for (int r = 0; r < TALL; ++r) sum += rows[r][threadIdx.x];
+    }
+    return sum;
+}
+
+// The second stage of sums over rows: partial holds K times `splits` rows of C numbers. A block of 32 columns times 16
+// adds them in a fixed order, in double precision; finish(c, sums) gets the K sums of column c, once for each column.
+template <int K, typename Finish>
+DEVICE void add_partials(const float* partial, int splits, int C, Finish finish)
+{
+    constexpr int TALL = 16;
+    __shared__ double rows[K][TALL][32];
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32, c = blockIdx.x * 32 + lane;
+    double sum[K];
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+        sum[k] = 0.;
+        if (c < C) {
+#pragma unroll 4
+            for (int s = row; s < splits; s += TALL) sum[k] += (double)partial[((i64)k * splits + s) * C + c];
+        }
+        rows[k][row][lane] = sum[k];
+    }
+    __syncthreads();
+    if (row == 0 && c < C) {
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+            sum[k] = 0.;
+            for (int r = 0; r < TALL; ++r) sum[k] += rows[k][r][lane];
+        }
+        finish(c, sum);
+    }
+}
+
+namespace trc {
+
+// Activations, forward and backward, and sums of two arrays: element by element.
+//
+// The result may lie where an operand lies: a thread reads all it needs before it writes.
+
+struct Relu {
+    DEVICE float operator()(float x) const { return x < 0.f ? 0.f : x; }
+};
+struct Relu6 {
+    DEVICE float operator()(float x) const { return activate<RELU6>(x); }
+};
+struct LeakyRelu {
+    float slope;
+    DEVICE float operator()(float x) const { return x > 0.f ? x : slope * x; }
+};
+struct Tanh {
+    DEVICE float operator()(float x) const { return tanhf(x); }
+};
+DEVICE float sigmoid_of(float x) { return 1.f / (1.f + expf(-x)); }
+struct Sigmoid {
+    DEVICE float operator()(float x) const { return sigmoid_of(x); }
+};
+struct Silu {
+    DEVICE float operator()(float x) const { return x * sigmoid_of(x); }
+};
+struct Hardswish {
+    DEVICE float operator()(float x) const { return activate<RELU6>(x + 3.f) * x / 6.f; }
+};
+struct Elu {
+    float alpha;
+    DEVICE float operator()(float x) const { return x > 0.f ? x : alpha * expm1f(x); }
+};
+
+// Backward: the gradient and what was saved, which is the result y but for silu and hardswish (the input x).
+struct ReluBwd {
+    DEVICE float operator()(float dy, float y) const { return y <= 0.f ? 0.f : dy; }
+};
+struct Relu6Bwd {
+    DEVICE float operator()(float dy, float y) const { return y <= 0.f || y >= 6.f ? 0.f : dy; }
+};
+struct LeakyReluBwd {
+    float slope;
+    DEVICE float operator()(float dy, float y) const { return y > 0.f ? dy : slope * dy; }
+};
+struct TanhBwd {
+    DEVICE float operator()(float dy, float y) const { return (1.f - y * y) * dy; }
+};
+struct SigmoidBwd {
+    DEVICE float operator()(float dy, float y) const { return (1.f - y) * y * dy; }
+};
+struct SiluBwd {
+    DEVICE float operator()(float dy, float x) const
+    {
+        const float s = sigmoid_of(x);
+        return ((1.f - s) * x + 1.f) * s * dy;
+    }
+};
+struct HardswishBwd {
+    DEVICE float operator()(float dy, float x) const
+    {
+        return x <= -3.f ? 0.f : x >= 3.f ? dy : (x / 3.f + 0.5f) * dy;
+    }
+};
+struct EluBwd {
+    float alpha;
+    DEVICE float operator()(float dy, float y) const { return y > 0.f ? dy : (y + alpha) * dy; }
+};
+struct Add {
+    DEVICE float operator()(float a, float b) const { return a + b; }
+};
+
+// ---------------------------------------------------------------- flat arrays
+
+// y[i] = op(x[i]) of n elements. A block does U stretches of blockDim.x vectors, all loaded before the first is used.
+template <typename T, int V, int U, typename Op>
+DEVICE void map1(const T* x, T* y, i64 n, Op op)
+{
+    const i64 vectors = n / V, first = (i64)blockIdx.x * (blockDim.x * U) + threadIdx.x;
+    Vec<T, V> in[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) in[u] = load<V>(x + v * V);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) {
+            Lanes<V> value = widen(in[u]);
+#pragma unroll
+            for (int i = 0; i < V; ++i) value.at[i] = op(value.at[i]);
+            store<V>(y + v * V, narrow<T>(value));
+        }
+    }
+    const i64 rest = vectors * V + threadIdx.x;  // fewer than V elements behind the last vector
+    if (blockIdx.x == 0 && rest < n) y[rest] = narrow<T>(op(widen(x[rest])));
+}
+
+// y[i] = op(a[i], b[i]).
+template <typename T, int V, int U, typename Op>
+DEVICE void map2(const T* a, const T* b, T* y, i64 n, Op op)
+{
+    const i64 vectors = n / V, first = (i64)blockIdx.x * (blockDim.x * U) + threadIdx.x;
+    Vec<T, V> left[U], right[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) {
+            left[u] = load<V>(a + v * V);
+            right[u] = load<V>(b + v * V);
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) {
+            Lanes<V> value = widen(left[u]);
+            const Lanes<V> other = widen(right[u]);
+#pragma unroll
+            for (int i = 0; i < V; ++i) value.at[i] = op(value.at[i], other.at[i]);
+            store<V>(y + v * V, narrow<T>(value));
+        }
+    }
+    const i64 rest = vectors * V + threadIdx.x;
+    if (blockIdx.x == 0 && rest < n) y[rest] = narrow<T>(op(widen(a[rest]), widen(b[rest])));
+}
+
+// ---------------------------------------------------------------- padded rows
+
+// The same for rows of C elements that are PX (PA, PB) and PY apart: one element of y a thread, padding included.
+template <typename T, int C, int PX, int PY, typename Op>
+DEVICE void map1_rows(const T* x, T* y, i64 rows, Op op)
+{
+    const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x, row = at / PY;
+    const int c = (int)(at % PY);
+    if (row < rows) y[at] = narrow<T>(c < C ? op(widen(x[row * PX + c])) : 0.f);
+}
+
+template <typename T, int C, int PA, int PB, int PY, typename Op>
+DEVICE void map2_rows(const T* a, const T* b, T* y, i64 rows, Op op)
+{
+    const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x, row = at / PY;
+    const int c = (int)(at % PY);
+    if (row < rows) y[at] = narrow<T>(c < C ? op(widen(a[row * PA + c]), widen(b[row * PB + c])) : 0.f);
+}
+
+// Copies that change how rows are padded: flatten, channel padding, copies between pitches; casts between types.
+
+// Bytes from one place to another, 16 at a time; n is a multiple of 16 or the rest is done by single bytes.
+template <int U>
+DEVICE void copy_bytes(const u8* from, u8* to, i64 n)
+{
+    const i64 vectors = n / 16, first = (i64)blockIdx.x * (blockDim.x * U) + threadIdx.x;
+    Vec<u32, 4> value[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) value[u] = load<4>(reinterpret_cast<const u32*>(from) + v * 4);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) store<4>(reinterpret_cast<u32*>(to) + v * 4, value[u]);
+    }
+    const i64 rest = vectors * 16 + threadIdx.x;
+    if (blockIdx.x == 0 && rest < n) to[rest] = from[rest];
+}
+
+// Rows of C elements, PX apart, to rows of D elements, PY apart, in the order of memory without padding: with C = D
+// the padding changes, with D a multiple of C rows are joined (flatten), with C a multiple of D they are cut.
+template <typename T, int C, int PX, int D, int PY>
+DEVICE void reshape_rows(const T* x, T* y, i64 rows)
+{
+    const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x, row = at / PY;
+    const int d = (int)(at % PY);
+    if (row >= rows) return;
+    T value = narrow<T>(0.f);
+    if (d < D) {
+        const i64 element = row * D + d;
+        value = x[element / C * PX + element % C];
+    }
+    y[at] = value;
+}
+
+// The first channels of each row, and zeros behind them: C are there, D are wanted.
+template <typename T, int C, int PX, int D, int PY>
+DEVICE void resize_rows(const T* x, T* y, i64 rows)
+{
+    const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x, row = at / PY;
+    const int d = (int)(at % PY);
+    if (row < rows) y[at] = d < C && d < D ? x[row * PX + d] : narrow<T>(0.f);
+}
+
+// n numbers from one type to another, V at a time, U vectors a thread.
+template <typename X, typename Y, int V, int U>
+DEVICE void cast(const X* x, Y* y, i64 n)
+{
+    const i64 vectors = n / V, first = (i64)blockIdx.x * (blockDim.x * U) + threadIdx.x;
+    Lanes<V> value[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) {
+            constexpr int W = 16 / (int)sizeof(X) < V ? 16 / (int)sizeof(X) : V;
+#pragma unroll
+            for (int i = 0; i < V; i += W) {
+                const Vec<X, W> part = load<W>(x + v * V + i);
+#pragma unroll
+                for (int j = 0; j < W; ++j) value[u].at[i + j] = widen(part.at[j]);
+            }
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+        const i64 v = first + u * blockDim.x;
+        if (v < vectors) {
+            constexpr int W = 16 / (int)sizeof(Y) < V ? 16 / (int)sizeof(Y) : V;
+#pragma unroll
+            for (int i = 0; i < V; i += W) {
+                Lanes<W> part;
+#pragma unroll
+                for (int j = 0; j < W; ++j) part.at[j] = value[u].at[i + j];
+                store<W>(y + v * V + i, narrow<Y>(part));
+            }
+        }
+    }
+    const i64 rest = vectors * V + threadIdx.x;
+    if (blockIdx.x == 0 && rest < n) y[rest] = narrow<Y>(widen(x[rest]));
+}
+
+// Sums over rows for gradients of biases, and the addition of a bias.
+
+// One stage of dbias[c] = sum of dy[row][c]. Block (split, chunk) adds the rows split * TALL + ..., every
+// splits * TALL-th, of WIDE * V channels, and writes its sums to out[split][c]: dbias itself if there is one split.
+template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+DEVICE void column_sums(const T* __restrict__ dy, float* out, i64 rows)
+{
+    const int group = blockIdx.y * WIDE + threadIdx.x % WIDE, c = group * V;
+    const i64 step = (i64)gridDim.x * TALL;
+    Lanes<V> sum = {};
+    if (c < P) {
+        for (i64 row = (i64)blockIdx.x * TALL + threadIdx.x / WIDE; row < rows; row += step * U) {
+            Vec<T, V> in[U];
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (row + u * step < rows) in[u] = load<V>(dy + (row + u * step) * P + c);
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (row + u * step < rows) {
+                    const Lanes<V> value = widen(in[u]);
+#pragma unroll
+                    for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
+                }
+        }
+    }
+    const float total = fold_rows<WIDE, TALL>(sum);
+    const int column = blockIdx.y * (WIDE * V) + threadIdx.x;
+    if (threadIdx.x < WIDE * V && column < C) out[(i64)blockIdx.x * C + column] = total;
+}
+
+struct StoreSum {
+    float* out;
+    DEVICE void operator()(int c, const double (&sum)[1]) const { out[c] = (float)sum[0]; }
+};
+
+// The second stage.
+DEVICE void column_sums_finish(const float* partial, float* dbias, int splits, int C)
+{
+    add_partials<1>(partial, splits, C, StoreSum{dbias});
+}
+
+// y[row][c] += bias[c], in place; U rows at a time a thread.
+template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+DEVICE void add_bias(T* y, const float* __restrict__ bias, i64 rows)
+{
+    const int c = (blockIdx.y * WIDE + threadIdx.x % WIDE) * V;
+    if (c >= P) return;
+    const Lanes<V> b = channel_values<C, V>(bias, c);
+    const i64 first = (i64)blockIdx.x * (TALL * U) + threadIdx.x / WIDE;
+    Vec<T, V> in[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+        if (first + u * TALL < rows) in[u] = load<V>(y + (first + u * TALL) * P + c);
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+        if (first + u * TALL < rows) {
+            Lanes<V> value = widen(in[u]);
+#pragma unroll
+            for (int i = 0; i < V; ++i) value.at[i] += b.at[i];
+            store<V>(y + (first + u * TALL) * P + c, narrow_channels<T, C>(value, c));
+        }
+}
+
+// Batch normalisation: statistics, scale and shift, the pass that applies them, and backward.
+//
+// Rows are n h w. Thread t of a block is lane t % WIDE along the channels, V of them, and row t / WIDE of TALL; so a
+// thread keeps its channels, and reads what belongs to them once. blockIdx.y counts the blocks side by side.
+
+template <int C, int P, int V, int WIDE, int TALL>
+struct Place {
+    int c;      // first channel of the thread
+    int row;    // row of the thread in the block's stretch
+    bool live;  // whether there is such a channel
+    DEVICE Place()
+        : c((blockIdx.y * WIDE + threadIdx.x % WIDE) * V), row(threadIdx.x / WIDE), live(c < P)
+    {
+    }
+};
+
+// x scale + shift with two roundings, so that all who compute it agree, the CPU included: backward recomputes the mask.
+DEVICE float scaled(float x, float scale, float shift) { return __fadd_rn(__fmul_rn(x, scale), shift); }
+
+// ---------------------------------------------------------------- forward
+
+// One stage of sum and sumsq of x - origin, per channel, where origin is the first row (SHIFTED) or 0. Block
+// (split, chunk) writes partial[0][split][c] and partial[1][split][c]. A shift by one of the values keeps the
+// difference of the sums meaningful where the mean is large against the deviation.
+template <typename T, int C, int P, int V, int WIDE, int TALL, int U, bool SHIFTED>
+DEVICE void moments(const T* __restrict__ x, float* __restrict__ partial, i64 rows)
+{
+    const Place<C, P, V, WIDE, TALL> at;
+    const i64 step = (i64)gridDim.x * TALL;
+    Lanes<V> sum = {}, square = {}, origin = {};
+    if (at.live) {
+        if (SHIFTED) origin = widen(load<V>(x + at.c));
+        for (i64 row = (i64)blockIdx.x * TALL + at.row; row < rows; row += step * U) {
+            Vec<T, V> in[U];
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (row + u * step < rows) in[u] = load<V>(x + (row + u * step) * P + at.c);
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (row + u * step < rows) {
+                    const Lanes<V> value = widen(in[u]);
+#pragma unroll
+                    for (int i = 0; i < V; ++i) {
+                        const float d = SHIFTED ? value.at[i] - origin.at[i] : value.at[i];
+                        sum.at[i] += d;
+                        square.at[i] += d * d;
+                    }
+                }
+        }
+    }
+    const float total = fold_rows<WIDE, TALL>(sum), squares = fold_rows<WIDE, TALL>(square);
+    const int column = blockIdx.y * (WIDE * V) + threadIdx.x;
+    if (threadIdx.x < WIDE * V && column < C) {
+        partial[(i64)blockIdx.x * C + column] = total;
+        partial[((i64)gridDim.x + blockIdx.x) * C + column] = squares;
+    }
+}
+
+struct StoreMoments {
+    float *sum, *sumsq;
+    DEVICE void operator()(int c, const double (&sums)[2]) const
+    {
+        sum[c] = (float)sums[0];
+        sumsq[c] = (float)sums[1];
+    }
+};
+
+// bn_stats, second stage.
+DEVICE void store_moments(const float* partial, float* sum, float* sumsq, int splits, int C)
+{
+    add_partials<2>(partial, splits, C, StoreMoments{sum, sumsq});
+}
+
+// Mean and variance to what normalises, what backward needs, and the next running values, which take the unbiased
+// variance; of a single row there is none, and the running one stays.
+struct Normaliser {
+    const float *gamma, *beta, *prev_mean, *prev_var;
+    float *next_mean, *next_var, *saved_mean, *saved_invstd;
+    double eps;
+    float momentum;
+    i64 rows;
+
+    // Returns gamma * invstd; `var` is biased.
+    DEVICE double operator()(int c, double mean, double var) const
+    {
+        const double invstd = 1. / sqrt(var + eps), n = (double)rows;
+        saved_mean[c] = (float)mean;
+        saved_invstd[c] = (float)invstd;
+        const double old_mean = prev_mean[c], old_var = prev_var[c];
+        next_mean[c] = (float)(old_mean + momentum * (mean - old_mean));
+        next_var[c] = rows > 1 ? (float)(old_var + momentum * (var * n / (n - 1.) - old_var)) : prev_var[c];
+        return gamma[c] * invstd;
+    }
+};
+
+// bn_finalize: sums over `rows` rows to scale = gamma invstd and shift = beta - mean scale, rounded once.
+template <typename S>
+DEVICE void finalize(const float* sum, const float* sumsq, S* scale, S* shift, int C, Normaliser normalise)
+{
+    const int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= C) return;
+    const double n = (double)normalise.rows, mean = sum[c] / n, var = sumsq[c] / n - mean * mean;
+    const double factor = normalise(c, mean, var > 0. ? var : 0.);
+    scale[c] = narrow<S>((float)factor);
+    shift[c] = narrow<S>((float)(normalise.beta[c] - mean * factor));
+}
+
+template <typename T>
+struct FinishForward {
+    const T* origin;
+    float* factor;
+    Normaliser normalise;
+    DEVICE void operator()(int c, const double (&sums)[2]) const
+    {
+        const double n = (double)normalise.rows, mean = sums[0] / n, var = sums[1] / n - mean * mean;
+        factor[c] = (float)normalise(c, widen(origin[c]) + mean, var > 0. ? var : 0.);
+    }
+};
+
+// bn_fwd, second stage: from the shifted sums; factor = gamma invstd for the third.
+template <typename T>
+DEVICE void finish_forward(const float* partial, const T* x, float* factor, int splits, int C, Normaliser normalise)
+{
+    add_partials<2>(partial, splits, C, FinishForward<T>{x, factor, normalise});
+}
+
+// bn_fwd, third stage: y = (x - mean) factor + beta.
+template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+DEVICE void apply_centred(const T* x, const float* __restrict__ mean, const float* __restrict__ factor,
+                          const float* __restrict__ beta, T* y, i64 rows)
+{
+    const Place<C, P, V, WIDE, TALL> at;
+    if (!at.live) return;
+    const Lanes<V> m = channel_values<C, V>(mean, at.c), f = channel_values<C, V>(factor, at.c),
+                   b = channel_values<C, V>(beta, at.c);
+    for (i64 first = (i64)blockIdx.x * (TALL * U) + at.row; first < rows; first += (i64)gridDim.x * (TALL * U)) {
+        Vec<T, V> in[U];
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (first + u * TALL < rows) in[u] = load<V>(x + (first + u * TALL) * P + at.c);
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (first + u * TALL < rows) {
+                Lanes<V> value = widen(in[u]);
+#pragma unroll
+                for (int i = 0; i < V; ++i) value.at[i] = fmaf(value.at[i] - m.at[i], f.at[i], b.at[i]);
+                store<V>(y + (first + u * TALL) * P + at.c, narrow_channels<T, C>(value, at.c));
+            }
+    }
+}
+
+enum Shortcut { NO_SHORTCUT, PLAIN, NORMALISED };
+
+// y = act(x scale + shift + shortcut), the shortcut normalised with scale2 and shift2 where it is to be. S is the type
+// of the scales: the storage type where they were computed from the batch, float in inference.
+template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT, Shortcut SHORTCUT>
+DEVICE void apply_norm(const T* x, const S* __restrict__ scale, const S* __restrict__ shift, const T* shortcut,
+                       const S* __restrict__ scale2, const S* __restrict__ shift2, T* y, i64 rows)
+{
+    const Place<C, P, V, WIDE, TALL> at;
+    if (!at.live) return;
+    const Lanes<V> a = channel_values<C, V>(scale, at.c), b = channel_values<C, V>(shift, at.c);
+    Lanes<V> a2 = {}, b2 = {};
+    if (SHORTCUT == NORMALISED) {
+        a2 = channel_values<C, V>(scale2, at.c);
+        b2 = channel_values<C, V>(shift2, at.c);
+    }
+    for (i64 first = (i64)blockIdx.x * (TALL * U) + at.row; first < rows; first += (i64)gridDim.x * (TALL * U)) {
+        Vec<T, V> in[U], other[U];
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (first + u * TALL < rows) {
+                in[u] = load<V>(x + (first + u * TALL) * P + at.c);
+                if (SHORTCUT != NO_SHORTCUT) other[u] = load<V>(shortcut + (first + u * TALL) * P + at.c);
+            }
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (first + u * TALL < rows) {
+                Lanes<V> value = widen(in[u]);
+#pragma unroll
+                for (int i = 0; i < V; ++i) {
+                    float z = scaled(value.at[i], a.at[i], b.at[i]);
+                    if (SHORTCUT == PLAIN) z += widen(other[u].at[i]);
+                    if (SHORTCUT == NORMALISED) z += scaled(widen(other[u].at[i]), a2.at[i], b2.at[i]);
+                    value.at[i] = activate<ACT>(z);
+                }
+                store<V>(y + (first + u * TALL) * P + at.c, narrow_channels<T, C>(value, at.c));
+            }
+    }
+}
+
+// ---------------------------------------------------------------- backward
+
+// The gradient dz of what the activation got, x scale + shift as it was stored.
+template <typename T, Act ACT>
+DEVICE float before_act(float dy, float x, float scale, float shift)
+{
+    return ACT == NONE ? dy : masked<ACT>(dy, stored<T>(scaled(x, scale, shift)));
+}
+
+// First stage: the sums of dz and of dz (x - mean), as `moments` leaves its two.
+template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT>
+DEVICE void norm_gradients(const T* __restrict__ dy, const T* __restrict__ x, const S* __restrict__ scale,
+                           const S* __restrict__ shift, const float* __restrict__ mean, float* __restrict__ partial,
+                           i64 rows)
+{
+    const Place<C, P, V, WIDE, TALL> at;
+    const i64 step = (i64)gridDim.x * TALL;
+    Lanes<V> sum = {}, product = {}, a = {}, b = {};
+    if (at.live) {
+        const Lanes<V> m = channel_values<C, V>(mean, at.c);
+        if (ACT != NONE) {
+            a = channel_values<C, V>(scale, at.c);
+            b = channel_values<C, V>(shift, at.c);
+        }
+        for (i64 row = (i64)blockIdx.x * TALL + at.row; row < rows; row += step * U) {
+            Vec<T, V> gradient[U], in[U];
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (row + u * step < rows) {
+                    gradient[u] = load<V>(dy + (row + u * step) * P + at.c);
+                    in[u] = load<V>(x + (row + u * step) * P + at.c);
+                }
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (row + u * step < rows) {
+#pragma unroll
+                    for (int i = 0; i < V; ++i) {
+                        const float value = widen(in[u].at[i]);
+                        const float dz = before_act<T, ACT>(widen(gradient[u].at[i]), value, a.at[i], b.at[i]);
+                        sum.at[i] += dz;
+                        product.at[i] = fmaf(dz, value - m.at[i], product.at[i]);
+                    }
+                }
+        }
+    }
+    const float total = fold_rows<WIDE, TALL>(sum), products = fold_rows<WIDE, TALL>(product);
+    const int column = blockIdx.y * (WIDE * V) + threadIdx.x;
+    if (threadIdx.x < WIDE * V && column < C) {
+        partial[(i64)blockIdx.x * C + column] = total;
+        partial[((i64)gridDim.x + blockIdx.x) * C + column] = products;
+    }
+}
+
+struct FinishGradients {
+    const float *gamma, *invstd;
+    float *dgamma, *dbeta, *factors;
+    i64 rows;
+    int C;
+    DEVICE void operator()(int c, const double (&sums)[2]) const
+    {
+        const double inv = invstd[c], outer = gamma[c] * inv, n = (double)rows;
+        dbeta[c] = (float)sums[0];
+        dgamma[c] = (float)(sums[1] * inv);
+        if (factors) {
+            factors[c] = (float)outer;
+            factors[C + c] = (float)(-outer * inv * inv * sums[1] / n);
+            factors[2 * C + c] = (float)(-outer * sums[0] / n);
+        }
+    }
+};
+
+// Second stage: dbeta, dgamma, and the three factors of each channel that the third stage needs (unless null).
+DEVICE void finish_gradients(const float* partial, const float* gamma, const float* invstd, float* dgamma,
+                             float* dbeta, float* factors, int splits, int C, i64 rows)
+{
+    add_partials<2>(partial, splits, C, FinishGradients{gamma, invstd, dgamma, dbeta, factors, rows, C});
+}
+
+// Third stage: dx = gamma invstd (dz - (dbeta + h dgamma) / rows) with h = (x - mean) invstd, as
+// factor0 dz + factor1 (x - mean) + factor2. Rows go backwards: what the first stage read last may still be cached.
+template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT>
+DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale, const S* __restrict__ shift,
+                            const float* __restrict__ mean, const float* __restrict__ factors, T* dx, i64 rows)
+{
+    const Place<C, P, V, WIDE, TALL> at;
+    if (!at.live) return;
+    const Lanes<V> m = channel_values<C, V>(mean, at.c), f0 = channel_values<C, V>(factors, at.c);
+    const Lanes<V> f1 = channel_values<C, V>(factors + C, at.c), f2 = channel_values<C, V>(factors + 2 * C, at.c);
+    Lanes<V> a = {}, b = {};
+    if (ACT != NONE) {
+        a = channel_values<C, V>(scale, at.c);
+        b = channel_values<C, V>(shift, at.c);
+    }
+    for (i64 first = (i64)(gridDim.x - 1 - blockIdx.x) * (TALL * U) + at.row; first < rows;
+         first += (i64)gridDim.x * (TALL * U)) {
+        Vec<T, V> gradient[U], in[U];
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (first + u * TALL < rows) {
+                gradient[u] = load<V>(dy + (first + u * TALL) * P + at.c);
+                in[u] = load<V>(x + (first + u * TALL) * P + at.c);
+            }
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (first + u * TALL < rows) {
+                Lanes<V> result;
+#pragma unroll
+                for (int i = 0; i < V; ++i) {
+                    const float value = widen(in[u].at[i]);
+                    const float dz = before_act<T, ACT>(widen(gradient[u].at[i]), value, a.at[i], b.at[i]);
+                    result.at[i] = fmaf(f0.at[i], dz, fmaf(f1.at[i], value - m.at[i], f2.at[i]));
+                }
+                store<V>(dx + (first + u * TALL) * P + at.c, narrow_channels<T, C>(result, at.c));
+            }
+    }
+}
+
+// ---------------------------------------------------------------- inference
+
+// scale = gamma / sqrt(var + eps), bias = beta - mean scale.
+DEVICE void fold(const float* gamma, const float* beta, const float* mean, const float* var, float* scale, float* bias,
+                 int C, float eps)
+{
+    const int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= C) return;
+    const float s = gamma[c] / sqrtf(var[c] + eps);
+    scale[c] = s;
+    bias[c] = beta[c] - mean[c] * s;
+}
+
+// Pools over square windows of K by K, stride S, padding Q, and over whole maps. Activations are n h w c.
+//
+// A thread has V channels of one cell of the result (forward) or of the input's gradient (backward). Backward gathers,
+// so that each sum has a fixed order.
+
+// The cell of a thread in an array of `rows` cells of P elements.
+template <int P, int V>
+struct Cell {
+    i64 index;
+    int c;
+    DEVICE Cell()
+    {
+        constexpr int GROUPS = P / V;
+        const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+        index = at / GROUPS;
+        c = (int)(at % GROUPS) * V;
+    }
+};
+
+// y = the maximum of each window; mask, if there is one, the place (row * K + column) of its first maximum, -1 where
+// the window has no cell. A NaN is the maximum, the last one if there are several, as in PyTorch.
+template <typename T, int C, int P, int PM, int V, int K, int S, int Q, bool MASK>
+DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict__ mask, int batch, int height,
+                     int width, int out_height, int out_width)
+{
+    const Cell<P, V> at;
+    if (at.index >= (i64)batch * out_height * out_width) return;
+    const u32 cell = (u32)at.index;
+    const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
+    Lanes<V> best;
+    Vec<i8, V> place;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+        best.at[i] = -infinity();
+        place.at[i] = -1;
+    }
+#pragma unroll
+    for (int kh = 0; kh < K; ++kh) {
+        const int h = oh * S - Q + kh;
+        if (h < 0 || h >= height) continue;
+#pragma unroll
+        for (int kw = 0; kw < K; ++kw) {
+            const int w = ow * S - Q + kw;
+            if (w < 0 || w >= width) continue;
+            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+#pragma unroll
+            for (int i = 0; i < V; ++i)
+                if (value.at[i] > best.at[i] || value.at[i] != value.at[i] || place.at[i] < 0) {
+                    best.at[i] = value.at[i];
+                    place.at[i] = (i8)(kh * K + kw);
+                }
+        }
+    }
+    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(best, at.c));
+    if (MASK) {
+        if (C % V != 0) {
+#pragma unroll
+            for (int i = 0; i < V; ++i)
+                if (at.c + i >= C) place.at[i] = 0;
+        }
+        store<V>(mask + at.index * PM + at.c, place);
+    }
+}
+
+// The windows that a cell is in: first and last along one dimension, for a cell at `at`.
+template <int K, int S, int Q>
+DEVICE int first_window(int at) { return at + Q < K ? 0 : (at + Q - K) / S + 1; }
+template <int S, int Q>
+DEVICE int last_window(int at, int windows) { return (at + Q) / S < windows ? (at + Q) / S : windows - 1; }
+
+// dx = the sum of the gradients of the windows whose maximum the cell was.
+template <typename T, int C, int P, int PM, int V, int K, int S, int Q>
+DEVICE void max_pool_backward(const T* __restrict__ dy, const i8* __restrict__ mask, T* __restrict__ dx, int batch,
+                              int height, int width, int out_height, int out_width)
+{
+    const Cell<P, V> at;
+    if (at.index >= (i64)batch * height * width) return;
+    const u32 cell = (u32)at.index;
+    const int w = cell % width, h = cell / width % height, n = cell / width / height;
+    const int first = first_window<K, S, Q>(h), last = last_window<S, Q>(h, out_height);
+    const int left = first_window<K, S, Q>(w), right = last_window<S, Q>(w, out_width);
+    Lanes<V> sum = {};
+    for (int oh = first; oh <= last; ++oh)
+        for (int ow = left; ow <= right; ++ow) {
+            const int here = (h + Q - oh * S) * K + w + Q - ow * S;
+            const i64 window = ((i64)n * out_height + oh) * out_width + ow;
+            const Vec<i8, V> place = load<V>(mask + window * PM + at.c);
+            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+#pragma unroll
+            for (int i = 0; i < V; ++i)
+                if (place.at[i] == here) sum.at[i] += gradient.at[i];
+        }
+    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+}
+
+// Cells of a window along one dimension that exist.
+template <int K, int S, int Q>
+DEVICE int window_cells(int window, int size)
+{
+    const int begin = window * S - Q, end = begin + K;
+    return (end < size ? end : size) - (begin > 0 ? begin : 0);
+}
+
+// y = the mean of the cells of each window that exist; of none it is NaN, as in PyTorch.
+template <typename T, int C, int P, int V, int K, int S, int Q>
+DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int height, int width, int out_height,
+                     int out_width)
+{
+    const Cell<P, V> at;
+    if (at.index >= (i64)batch * out_height * out_width) return;
+    const u32 cell = (u32)at.index;
+    const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
+    Lanes<V> sum = {};
+#pragma unroll
+    for (int kh = 0; kh < K; ++kh) {
+        const int h = oh * S - Q + kh;
+        if (h < 0 || h >= height) continue;
+#pragma unroll
+        for (int kw = 0; kw < K; ++kw) {
+            const int w = ow * S - Q + kw;
+            if (w < 0 || w >= width) continue;
+            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+#pragma unroll
+            for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
+        }
+    }
+    const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+#pragma unroll
+    for (int i = 0; i < V; ++i) sum.at[i] /= cells;
+    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+}
+
+// dx = the sum over the windows that a cell is in of gradient / cells.
+template <typename T, int C, int P, int V, int K, int S, int Q>
+DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int batch, int height, int width,
+                              int out_height, int out_width)
+{
+    const Cell<P, V> at;
+    if (at.index >= (i64)batch * height * width) return;
+    const u32 cell = (u32)at.index;
+    const int w = cell % width, h = cell / width % height, n = cell / width / height;
+    const int first = first_window<K, S, Q>(h), last = last_window<S, Q>(h, out_height);
+    const int left = first_window<K, S, Q>(w), right = last_window<S, Q>(w, out_width);
+    Lanes<V> sum = {};
+    for (int oh = first; oh <= last; ++oh)
+        for (int ow = left; ow <= right; ++ow) {
+            const i64 window = ((i64)n * out_height + oh) * out_width + ow;
+            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+            const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+#pragma unroll
+            for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] / cells;
+        }
+    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+}
+
+// Global mean: y[n][c] = the mean of x[n][.][c] over `cells`. A block has one sample and WIDE * V channels; TALL rows of
+// threads share the cells.
+template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+DEVICE void global_mean(const T* __restrict__ x, T* __restrict__ y, int cells)
+{
+    const int c = (blockIdx.y * WIDE + threadIdx.x % WIDE) * V;
+    const T* sample = x + (i64)blockIdx.x * cells * P + c;
+    Lanes<V> sum = {};
+    if (c < P) {
+        for (int cell = threadIdx.x / WIDE; cell < cells; cell += TALL * U) {
+            Vec<T, V> in[U];
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (cell + u * TALL < cells) in[u] = load<V>(sample + (i64)(cell + u * TALL) * P);
+#pragma unroll
+            for (int u = 0; u < U; ++u)
+                if (cell + u * TALL < cells) {
+                    const Lanes<V> value = widen(in[u]);
+#pragma unroll
+                    for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
+                }
+        }
+    }
+    const float total = fold_rows<WIDE, TALL>(sum);
+    const int column = blockIdx.y * (WIDE * V) + threadIdx.x;
+    if (threadIdx.x < WIDE * V && column < P)
+        y[(i64)blockIdx.x * P + column] = narrow<T>(column < C ? total / cells : 0.f);
+}
+
+// dx[n][.][c] = dy[n][c] / cells.
+template <typename T, int C, int P, int V>
+DEVICE void spread_mean(const T* __restrict__ dy, T* __restrict__ dx, int batch, int cells)
+{
+    const Cell<P, V> at;
+    if (at.index >= (i64)batch * cells) return;
+    Lanes<V> value = widen(load<V>(dy + (u32)at.index / (u32)cells * (i64)P + at.c));
+#pragma unroll
+    for (int i = 0; i < V; ++i) value.at[i] /= cells;
+    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(value, at.c));
+}
+
+// Softmax cross entropy with exact log-softmax, label smoothing, and counts of top-1 and top-5.
+//
+// With z = logit - row maximum and L = log(sum of exp z), a sample's loss is
+// L - (1 - s) z[label] - s / K * (sum of z). A class beats the label with a greater z, or an equal one and a lower
+// index; a sample is top-k if fewer than k classes beat its label. A row with a NaN is never right.
+//
+// LANES threads share a row: a warp up to 1024 classes, else a block of 256. Rows of logits are P elements apart.
+
+// The maximum as NumPy takes it: a NaN wins.
+DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b : a > b ? a : b; }
+
+struct PlusF {
+    DEVICE float operator()(float a, float b) const { return a + b; }
+};
+struct PlusI {
+    DEVICE int operator()(int a, int b) const { return a + b; }
+};
+struct MaxF {
+    DEVICE float operator()(float a, float b) const { return max_or_nan(a, b); }
+};
+struct MinI {
+    DEVICE int operator()(int a, int b) const { return a < b ? a : b; }
+};
+
+// Combine a number of each of LANES threads; all get the result, and the order is fixed.
+template <int LANES, typename N, typename Op>
+DEVICE N combine(N x, Op op)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step >>= 1) x = op(x, __shfl_xor_sync(0xffffffffu, x, step));
+    if (LANES > 32) {
+        __shared__ N of_warp[LANES / 32];
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+        __syncthreads();
+        x = of_warp[0];
+#pragma unroll
+        for (int w = 1; w < LANES / 32; ++w) x = op(x, of_warp[w]);
+    }
+    return x;
+}
+
+struct RowResult {
+    float max, total, loss;
+    int rank;
+};
+
+// What a row's loss and counts follow from.
+template <typename T, int K, int LANES>
+DEVICE RowResult measure_row(const T* __restrict__ logits, int label, float smoothing)
+{
+    const int lane = threadIdx.x % LANES;
+    RowResult row;
+    row.max = -infinity();
+    for (int c = lane; c < K; c += LANES) row.max = max_or_nan(row.max, widen(logits[c]));
+    row.max = combine<LANES>(row.max, MaxF{});
+    const bool valid = 0 <= label && label < K;
+    const float chosen = valid ? widen(logits[label]) - row.max : not_a_number();
+    float exponentials = 0.f, sum = 0.f;
+    int rank = 0;
+    for (int c = lane; c < K; c += LANES) {
+        const float z = widen(logits[c]) - row.max;
+        exponentials += expf(z);
+        sum += z;
+        rank += !(z <= chosen) || (z == chosen && c < label);
+    }
+    row.total = combine<LANES>(exponentials, PlusF{});
+    row.rank = combine<LANES>(rank, PlusI{});
+    row.loss = logf(row.total) - (1.f - smoothing) * chosen;
+    if (smoothing != 0.f) row.loss -= smoothing / K * combine<LANES>(sum, PlusF{});
+    return row;
+}
+
+// Sums over the rows: three numbers of each of `samples` rows, added by one block in a fixed order.
+template <int THREADS>
+DEVICE void add_rows(const float* row_loss, const float* rank, float* loss, float* top1, float* top5, int samples, int K)
+{
+    double sum = 0.;
+    int first = 0, fifth = 0;
+    const float most = K < 5 ? (float)K : 5.f;
+    for (int n = threadIdx.x; n < samples; n += THREADS) {
+        sum += (double)row_loss[n];
+        first += rank[n] < 1.f;
+        fifth += rank[n] < most;
+    }
+    __shared__ double sums[THREADS];
+    __shared__ int firsts[THREADS], fifths[THREADS];
+    sums[threadIdx.x] = sum;
+    firsts[threadIdx.x] = first;
+    fifths[threadIdx.x] = fifth;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+            firsts[threadIdx.x] += firsts[threadIdx.x + half];
+            fifths[threadIdx.x] += fifths[threadIdx.x + half];
+        }
+    }
+    if (threadIdx.x == 0) {
+        *loss = (float)(sums[0] / samples);
+        *top1 = (float)firsts[0];
+        *top5 = (float)fifths[0];
+    }
+}
+
+// First stage of forward: probabilities, and each row's loss and rank in row_loss and rank.
+template <typename T, int K, int P, int LANES, int ROWS>
+DEVICE void softmax_rows(const T* __restrict__ logits, const int* __restrict__ label, float* probs, float* row_loss,
+                         float* rank, int samples, float smoothing)
+{
+    const int n = blockIdx.x * ROWS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    if (n >= samples) return;  // whole rows leave together
+    const T* of_row = logits + (i64)n * P;
+    const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
+    for (int c = lane; c < K; c += LANES) probs[(i64)n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
+    if (lane == 0) {
+        row_loss[n] = row.loss;
+        rank[n] = (float)row.rank;
+    }
+}
+
+// First stage of inference: the predicted class, which is the lowest index of the maximum, instead of probabilities.
+template <typename T, int K, int P, int LANES, int ROWS>
+DEVICE void predict_rows(const T* __restrict__ logits, const int* __restrict__ label, int* predicted, float* row_loss,
+                         float* rank, int samples, float smoothing)
+{
+    const int n = blockIdx.x * ROWS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    if (n >= samples) return;
+    const T* of_row = logits + (i64)n * P;
+    const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
+    int best = K;
+    for (int c = lane; c < K; c += LANES) {
+        const float x = widen(of_row[c]);
+        if ((x == row.max || x != x) && c < best) best = c;
+    }
+    best = combine<LANES>(best, MinI{});
+    if (lane == 0) {
+        predicted[n] = best;
+        row_loss[n] = row.loss;
+        rank[n] = (float)row.rank;
+    }
+}
+
+// dlogits = (probs - target) * scaling / samples; V elements of a row a thread, zeros in the padding.
+template <typename T, int K, int P, int V>
+DEVICE void softmax_backward(const float* __restrict__ probs, const int* __restrict__ label, T* dlogits,
+                             const float* __restrict__ scaling, int samples, float smoothing)
+{
+    constexpr int GROUPS = P / V;
+    const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const int n = (int)(at / GROUPS), c = (int)(at % GROUPS) * V;
+    if (n >= samples) return;
+    const int right = label[n];
+    const float factor = (float)((double)*scaling / samples);
+    Lanes<V> x = {};
+#pragma unroll
+    for (int i = 0; i < V; ++i)
+        if (c + i < K) {
+            x.at[i] = probs[(i64)n * K + c + i] - smoothing / K;
+            if (c + i == right) x.at[i] -= 1.f - smoothing;
+            x.at[i] *= factor;
+        }
+    store<V>(dlogits + (i64)n * P + c, narrow<T>(x));
+}
+
+// Optimizers as updates of whole ranges of float32 numbers, four at a time.
+//
+//   g' = g / scaling;  g' += weight_decay w                        decay l2
+//   SGD        w -= lr g'
+//   momentum   m = beta1 m + g';  w -= lr m;  nesterov: w -= lr (g' + beta1 m)
+//   Adam       m += (1 - beta1) (g' - m);  v += (1 - beta2) (g'^2 - v);  w -= lr bc1 / r * m / (sqrt(v) + eps / r)
+//              with r = sqrt(bc2)
+//   decay decoupled: w -= lr weight_decay w besides, with the old w
+//
+// Nothing changes when has_nan is set. The gaps between slots hold zeros, and stay zero. Ranges are multiples of 64
+// elements, since slots are of 256 bytes.
+
+enum Decay { NO_DECAY, L2, DECOUPLED };
+
+// The shortest decimal number that is stored as x, a number in (0, 1]: 1 - beta loses most digits of a stored beta, so
+// what the user wrote is recovered.
+DEVICE double decimal_of(float x)
+{
+    double power = 1.;
+    for (int digits = 0; digits < 18; ++digits) {
+        const double candidate = rint((double)x * power) / power;
+        if ((float)candidate == x) return candidate;
+        power *= 10.;
+    }
+    return (double)x;
+}
+
+// Division by the loss scale. The product with the inverse is exact where the scale is a power of two, as it is unless
+// somebody chose otherwise.
+struct Unscale {
+    float scaling, inverse;
+    bool exact;
+    DEVICE explicit Unscale(float s) : scaling(s), inverse(1.f / s), exact((__float_as_uint(s) & 0x7fffffu) == 0u) {}
+    DEVICE float operator()(float g) const { return exact ? g * inverse : __fdiv_rn(g, scaling); }
+};
+
+template <int DECAY>
+DEVICE float decayed(float g, float w, float weight_decay)
+{
+    return DECAY == L2 ? w * weight_decay + g : g;
+}
+
+template <int DECAY>
+DEVICE float stepped(float w, float step, float shrink)
+{
+    return w - (DECAY == DECOUPLED ? w * shrink + step : step);
+}
+
+template <int DECAY>
+DEVICE void sgd(const float* g, float* w, i64 n, const float* lr, const float* weight_decay, const float* scaling,
+                const int* has_nan)
+{
+    const i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (at >= n || *has_nan) return;
+    Vec<float, 4> gradient = load<4>(g + at), weight = load<4>(w + at);
+    const float rate = *lr, decay = DECAY ? *weight_decay : 0.f;
+    const Unscale unscale(*scaling);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const float d = decayed<DECAY>(unscale(gradient.at[i]), weight.at[i], decay);
+        weight.at[i] = stepped<DECAY>(weight.at[i], d * rate, rate * decay);
+    }
+    store<4>(w + at, weight);
+}
+
+template <int DECAY, bool NESTEROV>
+DEVICE void momentum(const float* g, float* w, float* m, i64 n, const float* lr, const float* beta1,
+                     const float* weight_decay, const float* scaling, const int* has_nan)
+{
+    const i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (at >= n || *has_nan) return;
+    Vec<float, 4> gradient = load<4>(g + at), weight = load<4>(w + at), moment = load<4>(m + at);
+    const float rate = *lr, decay = DECAY ? *weight_decay : 0.f, beta = *beta1;
+    const Unscale unscale(*scaling);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const float d = decayed<DECAY>(unscale(gradient.at[i]), weight.at[i], decay);
+        moment.at[i] = moment.at[i] * beta + d;
+        const float direction = NESTEROV ? moment.at[i] * beta + d : moment.at[i];
+        weight.at[i] = stepped<DECAY>(weight.at[i], direction * rate, rate * decay);
+    }
+    store<4>(w + at, weight);
+    store<4>(m + at, moment);
+}
+
+// The factors of a step are computed by one thread of each block, in double precision, while the others load.
+template <int DECAY>
+DEVICE void adam(const float* g, float* w, float* m, float* v, i64 n, const float* lr, const float* beta1,
+                 const float* beta2, const float* eps, const float* weight_decay, const float* correction1,
+                 const float* correction2, const float* scaling, const int* has_nan)
+{
+    __shared__ float factors[4];
+    if (*has_nan) return;
+    const i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    Vec<float, 4> gradient, weight, first, second;
+    if (at < n) {
+        gradient = load<4>(g + at);
+        weight = load<4>(w + at);
+        first = load<4>(m + at);
+        second = load<4>(v + at);
+    }
+    const float rate = *lr, decay = DECAY ? *weight_decay : 0.f;
+    const Unscale unscale(*scaling);
+    if (threadIdx.x == 0) {
+        const double root = sqrt((double)*correction2);
+        factors[0] = (float)(1. - decimal_of(*beta1));
+        factors[1] = (float)(1. - decimal_of(*beta2));
+        factors[2] = (float)((double)rate * (double)*correction1 / root);
+        factors[3] = (float)((double)*eps / root);
+    }
+    __syncthreads();
+    if (at >= n) return;
+    const float new1 = factors[0], new2 = factors[1], factor = factors[2], small = factors[3];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const float d = decayed<DECAY>(unscale(gradient.at[i]), weight.at[i], decay);
+        first.at[i] += (d - first.at[i]) * new1;
+        second.at[i] += (d * d - second.at[i]) * new2;
+        const float step = first.at[i] / (sqrtf(second.at[i]) + small) * factor;
+        weight.at[i] = stepped<DECAY>(weight.at[i], step, rate * decay);
+    }
+    store<4>(w + at, weight);
+    store<4>(m + at, first);
+    store<4>(v + at, second);
+}
+
+// What steers a step: learning rate, counters, loss scale, metrics, the check for NaN, running statistics.
+// The kernels of a few numbers run in one thread.
+
+DEVICE void fetch_rate(const float* table, const int* iteration, float* lr, int length)
+{
+    const int at = *iteration;
+    *lr = table[at < length ? at : length - 1];
+}
+
+// The iteration always counts, applied only steps that were not skipped.
+DEVICE void count_step(int* iteration, int* applied, const int* has_nan)
+{
+    *iteration += 1;
+    if (!*has_nan) *applied += 1;
+}
+
+// 1 / (1 - beta ^ (applied + 1)), in double precision and rounded once.
+DEVICE void bias_correction(const float* beta1, const float* beta2, const int* applied, float* correction1,
+                            float* correction2)
+{
+    const double time = (double)*applied + 1.;
+    *correction1 = (float)(1. / (1. - pow(decimal_of(*beta1), time)));
+    *correction2 = (float)(1. / (1. - pow(decimal_of(*beta2), time)));
+}
+
+// Halve the scale after a skipped step, down to 1; double it after every 2000 good ones, up to 2^24.
+DEVICE void scale_update(float* scaling, int* growth_counter, const int* has_nan)
+{
+    if (*has_nan) {
+        *scaling = fmaxf(*scaling / 2.f, 1.f);
+        *growth_counter = 0;
+    } else if (*growth_counter + 1 >= 2000) {
+        *scaling = fminf(*scaling * 2.f, 16777216.f);
+        *growth_counter = 0;
+    } else {
+        *growth_counter += 1;
+    }
+}
+
+DEVICE void accumulate_metrics(const float* loss, const float* top1, const float* top5, float* sum_loss,
+                               float* sum_top1, float* sum_top5, const int* batch_size, const int* has_nan)
+{
+    if (*has_nan) return;
+    *sum_loss += (float)((double)*loss * *batch_size);
+    *sum_top1 += *top1;
+    *sum_top5 += *top5;
+}
+
+// First stage of has_nan = whether any of n numbers is NaN or infinite: a flag a block.
+template <int U>
+DEVICE void find_nan(const float* __restrict__ x, int* flags, i64 n)
+{
+    const i64 vectors = n / 4, step = (i64)gridDim.x * blockDim.x;
+    bool bad = false;
+    for (i64 v = (i64)blockIdx.x * blockDim.x + threadIdx.x; v < vectors; v += step * U) {
+        Vec<float, 4> in[U];
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (v + u * step < vectors) in[u] = load<4>(x + (v + u * step) * 4);
+#pragma unroll
+        for (int u = 0; u < U; ++u)
+            if (v + u * step < vectors) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) bad |= !(fabsf(in[u].at[i]) <= 3.402823466e38f);
+            }
+    }
+    const int any = __syncthreads_or(bad);
+    if (threadIdx.x == 0) flags[blockIdx.x] = any != 0;
+}
+
+// The second stage, one block.
+DEVICE void any_flag(const int* flags, int* has_nan, int count)
+{
+    int bad = 0;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) bad |= flags[i];
+    const int any = __syncthreads_or(bad);
+    if (threadIdx.x == 0) *has_nan = any != 0;
+}
+
+// prev = next, unless the step is skipped; n is a multiple of 4.
+DEVICE void commit_stats(const float* next, float* prev, i64 n, const int* has_nan)
+{
+    const i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (at < n && !*has_nan) store<4>(prev + at, load<4>(next + at));
+}
+
+}  // namespace trc
+
+using namespace trc;
+
+extern "C" __global__ void __launch_bounds__(1)
+accumulate_metrics__f32(const float* loss, const float* top1, const float* top5, float* accum_loss, float* accum_top1, float* accum_top5, const int* batch_size, const int* has_nan)
+{
+    accumulate_metrics(loss, top1, top5, accum_loss, accum_top1, accum_top5, batch_size, has_nan);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+adam_update__f32_decoupled(const float* g, float* w, float* m, float* v, i64 n, const float* lr, const float* beta1, const float* beta2, const float* eps, const float* weight_decay, const float* correction1, const float* correction2, const float* scaling, const int* has_nan)
+{
+    adam<DECOUPLED>(g, w, m, v, n, lr, beta1, beta2, eps, weight_decay, correction1, correction2, scaling, has_nan);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+adam_update__f32_none(const float* g, float* w, float* m, float* v, i64 n, const float* lr, const float* beta1, const float* beta2, const float* eps, const float* weight_decay, const float* correction1, const float* correction2, const float* scaling, const int* has_nan)
+{
+    adam<NO_DECAY>(g, w, m, v, n, lr, beta1, beta2, eps, weight_decay, correction1, correction2, scaling, has_nan);
+}
+
+extern "C" __global__ void __launch_bounds__(250)
+add_bias__f16_c1000_p1000(__half* y, const float* bias, i64 rows)
+{
+    add_bias<__half, 1000, 1000, 8, 125, 2, 4>(y, bias, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_fwd__f16(const __half* a, const __half* b, __half* y, i64 n)
+{
+    map2<__half, 8, 2>(a, b, y, n, Add{});
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c128_p128_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 128, 128, 8, 16, 16, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c128_p128_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 128, 128, 8, 16, 16, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c256_p256_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 256, 256, 8, 32, 8, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c256_p256_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 256, 256, 8, 32, 8, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c512_p512_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 512, 512, 8, 64, 4, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c512_p512_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 512, 512, 8, 64, 4, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c64_p64_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 64, 64, 8, 8, 32, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norm__f16_c64_p64_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 64, 64, 8, 8, 32, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norms__f16_c128_p128_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, const __half* scale2, const __half* shift2, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 128, 128, 8, 16, 16, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norms__f16_c256_p256_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, const __half* scale2, const __half* shift2, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 256, 256, 8, 32, 8, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+add_norms__f16_c512_p512_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, const __half* scale2, const __half* shift2, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 512, 512, 8, 64, 4, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+any_flag__i32(const int* flags, int* has_nan, int count)
+{
+    any_flag(flags, has_nan, count);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c128_p128_f32_none(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 128, 128, 8, 16, 16, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c128_p128_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 128, 128, 8, 16, 16, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c256_p256_f32_none(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 256, 256, 8, 32, 8, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c256_p256_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 256, 256, 8, 32, 8, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c512_p512_f32_none(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 512, 512, 8, 64, 4, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c512_p512_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 512, 512, 8, 64, 4, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c64_p64_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, float, 64, 64, 8, 8, 32, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+apply_norm__f16_c64_p64_relu(const __half* x, const __half* scale, const __half* shift, __half* y, i64 rows)
+{
+    apply_norm<__half, __half, 64, 64, 8, 8, 32, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(1)
+bias_correction__f32(const float* beta1, const float* beta2, const int* applied, float* correction1, float* correction2)
+{
+    bias_correction(beta1, beta2, applied, correction1, correction2);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+bn_finalize__f16(const float* sum, const float* sumsq, __half* scale, __half* shift, int C, const float* gamma, const float* beta, const float* prev_mean, const float* prev_var, float* next_mean, float* next_var, float* saved_mean, float* saved_invstd, double eps, float momentum, i64 rows)
+{
+    finalize<__half>(sum, sumsq, scale, shift, C, Normaliser{gamma, beta, prev_mean, prev_var, next_mean, next_var, saved_mean, saved_invstd, eps, momentum, rows});
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+bn_fold__f32(const float* gamma, const float* beta, const float* mean, const float* var, float* scale, float* bias, int C, float eps)
+{
+    fold(gamma, beta, mean, var, scale, bias, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+cast__f16_f32(const __half* x, float* y, i64 n)
+{
+    cast<__half, float, 8, 2>(x, y, n);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+cast__f32_f16(const float* x, __half* y, i64 n)
+{
+    cast<float, __half, 8, 2>(x, y, n);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+column_sums__f16_c1000_p1000(const __half* dy, float* out, i64 rows)
+{
+    column_sums<__half, 1000, 1000, 8, 16, 16, 4>(dy, out, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+commit_stats__f32(const float* next, float* prev, i64 n, const int* has_nan)
+{
+    commit_stats(next, prev, n, has_nan);
+}
+
+extern "C" __global__ void __launch_bounds__(1)
+count_step__f32(int* iteration, int* applied, const int* has_nan)
+{
+    count_step(iteration, applied, has_nan);
+}
+
+extern "C" __global__ void __launch_bounds__(1)
+fetch_rate__f32(const float* table, const int* iteration, float* lr, int length)
+{
+    fetch_rate(table, iteration, lr, length);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+find_nan__f32(const float* x, int* flags, i64 n)
+{
+    find_nan<4>(x, flags, n);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+gap_bwd__f16_c512_p512(const __half* dy, __half* dx, int batch, int cells)
+{
+    spread_mean<__half, 512, 512, 8>(dy, dx, batch, cells);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+gap_fwd__f16_c512_p512(const __half* x, __half* y, int cells)
+{
+    global_mean<__half, 512, 512, 8, 16, 16, 4>(x, y, cells);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+max_pool_bwd__f16_c64_p64_k3_s2_q1(const __half* dy, const i8* mask, __half* dx, int batch, int height, int width, int out_height, int out_width)
+{
+    max_pool_backward<__half, 64, 64, 64, 8, 3, 2, 1>(dy, mask, dx, batch, height, width, out_height, out_width);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+max_pool_fwd__f16_c64_p64_k3_s2_q1(const __half* x, __half* y, int batch, int height, int width, int out_height, int out_width)
+{
+    max_pool<__half, 64, 64, 64, 8, 3, 2, 1, false>(x, y, nullptr, batch, height, width, out_height, out_width);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+max_pool_fwd__f16_c64_p64_k3_s2_q1_mask(const __half* x, __half* y, i8* mask, int batch, int height, int width, int out_height, int out_width)
+{
+    max_pool<__half, 64, 64, 64, 8, 3, 2, 1, true>(x, y, mask, batch, height, width, out_height, out_width);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+moments__f16_c64_p64(const __half* x, float* partial, i64 rows)
+{
+    moments<__half, 64, 64, 8, 8, 32, 4, false>(x, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c128_p128_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 128, 128, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c128_p128_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 128, 128, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c256_p256_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 256, 256, 8, 32, 8, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c256_p256_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 256, 256, 8, 32, 8, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c512_p512_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 512, 512, 8, 64, 4, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c512_p512_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 512, 512, 8, 64, 4, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c64_p64_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 64, 64, 8, 8, 32, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_bwd_apply__f16_c64_p64_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
+{
+    apply_gradients<__half, __half, 64, 64, 8, 8, 32, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+norm_finish_factors__f32(const float* partial, const float* gamma, const float* invstd, float* dgamma, float* dbeta, float* factors, int splits, int C, i64 rows)
+{
+    finish_gradients(partial, gamma, invstd, dgamma, dbeta, factors, splits, C, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c128_p128_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 128, 128, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c128_p128_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 128, 128, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c256_p256_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 256, 256, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c256_p256_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 256, 256, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c512_p512_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 512, 512, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c512_p512_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 512, 512, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c64_p64_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 64, 64, 8, 8, 32, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+norm_gradients__f16_c64_p64_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
+{
+    norm_gradients<__half, __half, 64, 64, 8, 8, 32, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+relu_bwd__f16(const __half* a, const __half* b, __half* y, i64 n)
+{
+    map2<__half, 8, 2>(a, b, y, n, ReluBwd{});
+}
+
+extern "C" __global__ void __launch_bounds__(1)
+scale_update__f32(float* scaling, int* growth_counter, const int* has_nan)
+{
+    scale_update(scaling, growth_counter, has_nan);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+softmax_ce_bwd__f16_c1000_p1000(const float* probs, const int* label, __half* dlogits, const float* scaling, int samples, float smoothing)
+{
+    softmax_backward<__half, 1000, 1000, 8>(probs, label, dlogits, scaling, samples, smoothing);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+softmax_ce_finish__f32(const float* row_loss, const float* rank, float* loss, float* top1, float* top5, int samples, int K)
+{
+    add_rows<256>(row_loss, rank, loss, top1, top5, samples, K);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+softmax_ce_fwd__f16_c1000_p1000(const __half* logits, const int* label, float* probs, float* row_loss, float* rank, int samples, float smoothing)
+{
+    softmax_rows<__half, 1000, 1000, 32, 4>(logits, label, probs, row_loss, rank, samples, smoothing);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+softmax_ce_infer__f16_c1000_p1000(const __half* logits, const int* label, int* predicted, float* row_loss, float* rank, int samples, float smoothing)
+{
+    predict_rows<__half, 1000, 1000, 32, 4>(logits, label, predicted, row_loss, rank, samples, smoothing);
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+store_moments__f32(const float* partial, float* sum, float* sumsq, int splits, int C)
+{
+    store_moments(partial, sum, sumsq, splits, C);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+widen__f16(const __half* x, float* y, i64 n)
+{
+    cast<__half, float, 8, 4>(x, y, n);
+}
