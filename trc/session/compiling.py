@@ -55,7 +55,10 @@ def blueprint_of(model: Model) -> BluePrint:
     if isinstance(model, BluePrint):
         return model
     if isinstance(model, Layer):
-        return BluePrint(model)
+        try:
+            return BluePrint(model)
+        except ValueError as err:
+            raise CompileError(str(err)) from None
     if isinstance(cast(object, model), str | os.PathLike):
         return load_blueprint(Path(model))
     raise CompileError(f"a model is a trc.BluePrint, a layer or the path of a .bp file, not {model!r}")
@@ -85,7 +88,7 @@ def run_phases(
         fuse=bool(complete.get("fuse")),
         planner=choose_planner(str(complete.get("planner"))),
         target=choose_target(str(complete.get("target"))),
-        choices=complete.get("choices"),
+        choices=None if (choices := complete.get("choices")) is None else os.fspath(choices),
     )
     ctx = make_context()
     for phase in order[: order.index(to) + 1]:
@@ -134,7 +137,10 @@ def compile(model: Model, **options: Unpack[CompileOptions]) -> Executable:
         files = cuda.build(plan)
         return Executable(plan, cuda.open_session(plan, files), module=lowered.module, cuda=files)
     refuse_missing_kernels(plan)
-    return Executable(plan, CpuSession(plan), module=lowered.module)
+    try:
+        return Executable(plan, CpuSession(plan), module=lowered.module)
+    except (MemoryError, ValueError) as err:  # no room, or two random streams with one name's checksum
+        raise CompileError(str(err)) from None
 
 
 def refuse_missing_kernels(plan: Plan) -> None:

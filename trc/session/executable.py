@@ -118,9 +118,14 @@ def load(path: str | os.PathLike[str]) -> Executable:
 
 
 def _open(bundle: Bundle) -> Executable:
+    if MODEL not in bundle.files:
+        raise CompileError(f"{bundle.path}: the bundle lacks {MODEL}")
     plan, text = bundle.plan, bundle.text(MODEL)
     if bundle.target == "cpu":
-        return Executable(plan, CpuSession(plan), text=text)
+        try:
+            return Executable(plan, CpuSession(plan), text=text)
+        except (MemoryError, ValueError) as err:
+            raise CompileError(f"{bundle.path}: {err}") from None
     if bundle.target == "cuda":
         from trc.session import cuda
 

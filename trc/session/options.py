@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import operator
+import os
 import typing
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import TypedDict
+from typing import SupportsIndex, TypedDict
 
 from trc.blueprint import BluePrint
+from trc.blueprint.network import checked_input
 from trc.diagnostics import CompileError
+from trc.passes.pipelines import rate_table_length
 from trc_runtime.schema.config import (
     SGD,
     WSD,
@@ -45,7 +49,12 @@ _SCHEDULES = (
     WSD,
     CosineWarmRestarts,
 )
-_NEEDS_LENGTH = (CosineAnnealing, Polynomial, WSD)
+
+_LARGEST = 2**31 - 1
+"""Of counts: batches, samples and steps are counted with 32 bits on the device."""
+
+_MOST_RATES = 1 << 26
+"""Entries of the rate table, which has one a step; a run of ImageNet has half a million."""
 
 
 class CompileOptions(TypedDict, total=False):
@@ -113,24 +122,46 @@ def _fail(message: str) -> CompileError:
     return CompileError(message)
 
 
+def _whole(value: object) -> int | None:
+    """The value as a plain int, NumPy's whole numbers too; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of NumPy
+        return None
+
+
 def _positive(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    number = _whole(value)
+    if number is None or number < 1:
         raise _fail(f"{name} must be a whole number of at least 1, not {value!r}")
-    return value
+    if number > _LARGEST:
+        raise _fail(f"{name} must be at most {_LARGEST:,}, not {number}")
+    return number
 
 
-def _optional_positive(name: str, value: int | None) -> int | None:
+def _optional_positive(name: str, value: object) -> int | None:
     return None if value is None else _positive(name, value)
 
 
+def _several(value: object) -> list[object] | None:
+    """The members of a list, a tuple or an array; None for anything else, as sets and texts."""
+    if isinstance(value, tuple | list):
+        return list(typing.cast(Sequence[object], value))
+    if hasattr(value, "__array__"):
+        members: object = typing.cast(typing.Any, value).tolist()
+        return typing.cast("list[object]", members) if isinstance(members, list) else None
+    return None
+
+
 def _pair(name: str, value: object) -> tuple[int, int]:
-    if isinstance(value, int):
+    if _whole(value) is not None or isinstance(value, bool):
         side = _positive(name, value)
         return side, side
-    if isinstance(value, tuple | list):
-        sides = typing.cast(Sequence[object], value)
-        if len(sides) == 2:
-            return _positive(name, sides[0]), _positive(name, sides[1])
+    sides = _several(value)
+    if sides is not None and len(sides) == 2:
+        return _positive(name, sides[0]), _positive(name, sides[1])
     raise _fail(f"{name} must be a side in pixels or a (height, width) pair, not {value!r}")
 
 
@@ -142,10 +173,14 @@ def resolve_input(blueprint: BluePrint, given: Sequence[int] | None) -> tuple[in
             f"the input size of '{blueprint.name}' is unknown: write input(height, width, channels) in the blueprint "
             "or pass input=(height, width, channels)"
         )
-    if len(size) != 3:
-        raise _fail(f"input must be (height, width, channels), not {tuple(size)}")
-    h, w, c = (_positive(f"input {what}", v) for what, v in zip(("height", "width", "channels"), size, strict=True))
-    return h, w, c
+    sizes = _several(size)
+    if sizes is None or len(sizes) != 3:
+        raise _fail(f"input must be (height, width, channels), not {size!r}")
+    h, w, c = (_positive(f"input {what}", v) for what, v in zip(("height", "width", "channels"), sizes, strict=True))
+    try:
+        return checked_input((h, w, c))
+    except ValueError as err:
+        raise _fail(str(err)) from None
 
 
 def choose_target(target: str) -> str:
@@ -178,25 +213,34 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
     if not isinstance(loss, CrossEntropy):
         raise _fail(f"loss must be trc.CrossEntropy(...), not {loss!r}")
     missing = [n for n in ("epochs", "train_samples") if o[n] is None]
-    if missing and isinstance(schedule, _NEEDS_LENGTH):
+    if missing and not (isinstance(schedule, Constant) and schedule.warmup == 0):
+        warmup = " with a warm-up" if isinstance(schedule, Constant) else ""
         raise _fail(
-            f"{type(schedule).__name__} needs to know how long the training is: pass {' and '.join(missing)}, "
+            f"{type(schedule).__name__}{warmup} needs to know how long the training is: pass {' and '.join(missing)}, "
             "or use trc.Constant(base_lr=...)"
         )
-    seed: object = o["seed"]
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise _fail(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
+    seed = _whole(o["seed"])
+    if seed is None or not 0 <= seed < 2**64:
+        raise _fail(f"seed must be a whole number from 0 to 2**64 - 1, not {o['seed']!r}")
+    if not isinstance(o["fuse"], bool):
+        raise _fail(f"fuse must be True or False, not {o['fuse']!r}")
+    if not isinstance(o["choices"], str | os.PathLike | None):
+        raise _fail(f"choices must be the path of a file, not {o['choices']!r}")
+    classes = _positive("num_classes", num_classes)
+    if classes < 2:
+        given = "num_classes is 1" if o["num_classes"] is not None else "the network's result has 1 channel"
+        raise _fail(f"{given}, and softmax cross entropy chooses between at least 2 classes: end in fc(2) or more")
     try:
         precision = Precision.from_text(str(o["precision"]))
     except ValueError as err:
         raise _fail(str(err)) from None
     batch = _positive("batch", o["batch"])
-    return RunConfig(
+    config = RunConfig(
         optimizer=optimizer,
         schedule=schedule,
         loss=loss,
         input=(h, w, c),
-        num_classes=_positive("num_classes", num_classes),
+        num_classes=classes,
         batch=batch,
         val_batch=batch if o["val_batch"] is None else _positive("val_batch", o["val_batch"]),
         epochs=_optional_positive("epochs", o["epochs"]),
@@ -208,6 +252,12 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
         precision=precision,
         seed=seed,
     )
+    if (steps := rate_table_length(config)) > _MOST_RATES:
+        raise _fail(
+            f"{config.epochs} epochs of {config.train_samples} samples are {steps:,} steps, each with its rate, and "
+            f"there may be {_MOST_RATES:,}: take fewer epochs, or leave epochs out with trc.Constant(base_lr=...)"
+        )
+    return config
 
 
 def _train_resolution(
@@ -216,7 +266,8 @@ def _train_resolution(
     """(begin, end); one resolution stands for both, and ((h, w), (h, w)) for a change between epochs."""
     if given is None:
         return default, default
-    if isinstance(given, Sequence) and len(given) == 2 and any(isinstance(side, Sequence) for side in given):
-        return _pair("train_resolution (begin)", given[0]), _pair("train_resolution (end)", given[1])
+    ends = _several(given)
+    if ends is not None and len(ends) == 2 and any(_several(side) is not None for side in ends):
+        return _pair("train_resolution (begin)", ends[0]), _pair("train_resolution (end)", ends[1])
     one = _pair("train_resolution", given)
     return one, one
