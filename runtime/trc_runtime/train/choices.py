@@ -73,6 +73,14 @@ def _value(kind: Any, text: str) -> Any:
     return kind(text)
 
 
+_WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
+
+
+def _item(kind: Any) -> Any:
+    """The type of one value."""
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
+
+
 def _split(what: str, text: str, kinds: Mapping[str, Any]) -> Values:
     """The `key=value` pairs after the colon, each of the type of its field; numbers of a tuple stand between /."""
     values: Values = {}
@@ -84,8 +92,7 @@ def _split(what: str, text: str, kinds: Mapping[str, Any]) -> Values:
         try:
             values[key] = _value(kinds[key], written.strip())
         except (ValueError, KeyError):
-            kind = getattr(kinds[key], "__name__", str(kinds[key]))
-            raise ChoiceError(f"{what}: {key}={written} is not of type {kind}") from None
+            raise ChoiceError(f"{what}: {key}={written}: expected {_WORDS[_item(kinds[key])]}") from None
     return values
 
 
@@ -96,7 +103,7 @@ def _make(kind: type[Any], what: str, text: str, implied: Values, given: Values)
     for name, value in given.items():
         if name not in names:
             raise ChoiceError(f"{what} has no {name}")
-        if written.get(name, value) != value:
+        if name in written and written[name] != value:
             raise ChoiceError(f"{what}: {name} is given twice, as {written[name]} and {value}")
     try:
         return kind(**(implied | written | given))

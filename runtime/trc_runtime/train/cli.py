@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -79,6 +81,12 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     volume.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice for everything")
 
 
+def add_bench_options(parser: argparse.ArgumentParser) -> None:
+    """Options of a measurement."""
+    parser.add_argument("--steps", type=positive, default=50, metavar="N", help="steps to time (default 50)")
+    add_output_options(parser)
+
+
 def add_train_options(parser: argparse.ArgumentParser) -> None:
     """Options of a training run."""
     parser.add_argument("--epochs", type=positive, metavar="N", help="epochs in all (default: as compiled, or 5)")
@@ -87,13 +95,21 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validate-every", type=positive, default=1, metavar="N", help="validate every N epochs")
 
 
+def check_data_options(args: argparse.Namespace) -> None:
+    """UsageError for an option that the chosen data would leave without effect."""
+    name: str = args.data
+    if args.normalise and (name in fetch.PUBLISHED or name == "synthetic"):
+        raise UsageError(f"--normalise is for folders; {name} data has its own mean and deviation")
+    if args.data_dir is not None and name not in fetch.PUBLISHED:
+        raise UsageError(f"--data-dir is for {' and '.join(fetch.PUBLISHED)}; --data {name} looks into no other folder")
+
+
 def load_data(args: argparse.Namespace) -> Dataset:
     """The data that the options name, except synthetic data, which takes its shape from the network."""
     name: str = args.data
+    check_data_options(args)
     given: Normalisation | None = NORMALISATIONS[args.normalise] if args.normalise else None
     if name in fetch.PUBLISHED:
-        if given is not None:
-            raise UsageError(f"--normalise is for folders; {name} has its own mean and deviation")
         return fetch.load(name, args.data_dir)
     folder = Path(name)
     if not folder.is_dir():
@@ -152,7 +168,14 @@ def bench(runner: Runner, args: argparse.Namespace) -> None:
     spec = runner.plan.variants[0]
     data = synthetic((spec.height, spec.width, spec.channels), runner.plan.config.num_classes, train=spec.batch, val=1)
     filler, batch = Filler(data.train), Batch(0, 0, spec.batch)
-    times = _times(lambda: runner.launch("train", filler, batch, 0), args.steps)
+    feeder, group = runner.feeder, 10 if runner.feeder.overlaps else 1
+
+    def steps() -> None:
+        for _ in feeder.each("train", filler, [(batch, 0)] * group):
+            pass
+        feeder.wait()
+
+    times = [t / group for t in _times(steps, -(-args.steps // group))]
     least, middle = times[0] * 1e3, times[len(times) // 2] * 1e3
     if not args.quiet:
         print(
@@ -176,11 +199,20 @@ def _times(work: Callable[[], None], count: int) -> list[float]:
     return sorted(result)
 
 
-def guarded(prog: str, action: Callable[[], None], more: tuple[type[Exception], ...] = ()) -> int:
-    """Run an action; 0, or 1 after a user's mistake and 130 after Ctrl-C, each with one message and no traceback."""
+def guarded(prog: str, action: Callable[[], None], more: tuple[type[Exception], ...] = (), debug: bool = False) -> int:
+    """Run an action; 0, or 1 after a mistake and 130 after Ctrl-C, each with one message and no traceback.
+
+    With `debug` a fault of trc itself is raised; otherwise -vv shows where it is.
+    """
     errors: tuple[type[Exception], ...] = (*USER_ERRORS, UsageError, *more)
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed: `2>&-`
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        print(f"{prog}: error: standard output is closed", file=sys.stderr)
+        return 1
     try:
         action()
+        sys.stdout.flush()  # a full disk, or a reader that is gone, shows here and not at the end of the process
     except errors as err:
         text = str(err)
         print(text if "error:" in text else f"{prog}: error: {text}", file=sys.stderr)
@@ -192,13 +224,31 @@ def guarded(prog: str, action: Callable[[], None], more: tuple[type[Exception], 
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output is gone: nothing to tell
+        _discard_output()  # the reader of our output is gone: nothing to tell
         return 1
     except OSError as err:
         where = f"{err.filename}: " if err.filename else ""
         print(f"{prog}: error: {where}{err.strerror or err}", file=sys.stderr)
+        _discard_output()
+        return 1
+    except Exception as err:
+        if debug:
+            raise
+        LOG.debug("internal error", exc_info=True)
+        print(
+            f"{prog}: error: trc failed inside: {type(err).__name__}: {err} (-vv or --debug shows where)",
+            file=sys.stderr,
+        )
         return 1
     return 0
+
+
+def _discard_output() -> None:
+    """Send what is still buffered for standard output nowhere: writing it would fail once more at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def begin(args: argparse.Namespace) -> None:

@@ -26,6 +26,16 @@ def _finite(value: object) -> object:
     return value
 
 
+def _drop_torn_line(path: Path) -> None:
+    """Cut a last line without end, which a killed run may have left: what is appended would become part of it."""
+    if not path.is_file():
+        return
+    with path.open("r+b") as file:
+        text = file.read()
+        if not text.endswith(b"\n"):
+            file.truncate(text.rfind(b"\n") + 1)
+
+
 class JsonLog:
     """A listener that writes `config`, `epoch`, `eval` and `done` events, each on a line of its own at once.
 
@@ -40,6 +50,8 @@ class JsonLog:
     def write(self, event: str, **values: Any) -> None:
         """Write an event."""
         if self._file is None:
+            if self._append:
+                _drop_torn_line(self._path)
             self._file = self._path.open("a" if self._append else "w", encoding="utf-8")
         line = json.dumps({"event": event} | cast(dict[str, Any], _finite(values)), allow_nan=False)
         self._file.write(line + "\n")

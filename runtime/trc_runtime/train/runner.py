@@ -19,6 +19,7 @@ from trc_runtime.data.loader import Batch, Batches, Filler
 from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.plan import Plan, Step
 from trc_runtime.train import checkpoint
+from trc_runtime.train.feeding import Feeder, Session
 from trc_runtime.train.metrics import EpochResult, EvalResult, StepResult, TrainingResult, summarise
 from trc_runtime.train.schedules import Rates, ScheduleError, fit_table, rate_table
 from trc_runtime.train.tensors import Tensors
@@ -26,30 +27,6 @@ from trc_runtime.train.tensors import Tensors
 LOG = logging.getLogger("trc.train")
 
 _TRAIN = (Variant.TRAIN_BASE, Variant.TRAIN_LAST, Variant.TRAIN_LOWRES, Variant.TRAIN_LOWRES_LAST)
-
-
-class Session(Protocol):
-    """What the loop needs of a device's session; `CpuSession` is one."""
-
-    def initialise(self) -> None:
-        """Write every tensor's first value; the same plan gives the same bytes."""
-        ...
-
-    def read(self, name: str) -> NDArray[Any]:
-        """A copy of a tensor, in its logical shape."""
-        ...
-
-    def write(self, name: str, array: NDArray[Any]) -> None:
-        """Fill a tensor; ValueError if the shape or type does not fit."""
-        ...
-
-    def staging(self, buffer: str, column: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Host memory for the labels [n] and images [n, h, w, c] that buffer "A" or "B" is filled from."""
-        ...
-
-    def run(self, step: str, column: int) -> None:
-        """Execute a step of the plan in a variant."""
-        ...
 
 
 class Listener(Protocol):
@@ -86,8 +63,7 @@ class Runner:
         self.tensors = Tensors(plan, session, self._parameters_changed)
         self._steps: dict[str, Step] = {s.name: s for s in plan.steps}
         self._names = {t.name for t in plan.tensors}
-        self._buffer = 1
-        self._sizes: dict[str, int] = {}
+        self.feeder = Feeder(plan, session)
         self._rates: Rates | None = None
         self._rate_problem: ScheduleError | None = None
         self._set_rates(plan.config.epochs, self._compiled_steps())
@@ -150,9 +126,10 @@ class Runner:
         self._run_if_present("fold_bn")
         self._run_if_present("clear_metrics")
         filler = Filler(split)
-        for batch in batches:
-            variant = Variant.VAL_BASE if batch.size == batches.batch else Variant.VAL_LAST
-            self.launch("infer", filler, batch, variant.value)
+        base, last = Variant.VAL_BASE.value, Variant.VAL_LAST.value
+        pairs = ((b, base if b.size == batches.batch else last) for b in batches)
+        for _ in self.feeder.each("infer", filler, pairs):
+            pass
         n = batches.samples
         loss, top1, top5 = (self._scalar(f"accum_{x}") / n for x in ("loss", "top1", "top5"))
         return EvalResult(loss, top1, top5, n)
@@ -212,7 +189,7 @@ class Runner:
         config = self.plan.config
         epochs = config.epochs if epochs is None else epochs
         if epochs is None:
-            raise ScheduleError("the number of epochs is unknown: give epochs=")
+            raise ScheduleError("the number of epochs is unknown: give epochs= (--epochs)")
         if epochs < 1 or validate_every < 1:
             raise ScheduleError(f"epochs and validate_every must be at least 1, not {epochs} and {validate_every}")
         batches = self._prepare(data, epochs)
@@ -262,12 +239,13 @@ class Runner:
         rate = self._rate_now()
         filler.shuffle(self.plan.config.seed, self.epoch)
         self._run_if_present("clear_metrics")
-        applied = [self._counter("applied")]
-        for batch in batches:
-            if batch.size != batches.batch:
-                applied.append(self._counter("applied"))  # full and last batches weigh differently
-            column = Variant.TRAIN_BASE if batch.size == batches.batch else Variant.TRAIN_LAST
-            self.launch("train", filler, batch, column.value)
+        # Full and last batches weigh differently: count between them, or at once where all are last ones.
+        applied = [self._counter("applied")] * (1 if batches.full or not batches.last else 2)
+        base, last = Variant.TRAIN_BASE.value, Variant.TRAIN_LAST.value
+        pairs = ((b, base if b.size == batches.batch else last) for b in batches)
+        for batch in self.feeder.each("train", filler, pairs):
+            if batches.last and batch.index == batches.full - 1:
+                applied.append(self._counter("applied"))
             for listener in listeners:
                 listener.step(number, batch.index + 1, batches.steps)
         applied.append(self._counter("applied"))
@@ -336,32 +314,7 @@ class Runner:
 
     def launch(self, kind: str, filler: Filler, batch: Batch, column: int) -> None:
         """Fill the other input buffer with a batch, copy it, and run a "train" or "infer" step on it, unchecked."""
-        self._buffer = 1 - self._buffer
-        letter = "ab"[self._buffer]
-        labels, images = self.session.staging(letter.upper(), column)
-        filler.fill(batch, labels, images)
-        step = self._step_for(kind, letter, column)
-        self._announce(step, batch.size)
-        self.session.run(f"transfer_{letter}", column)
-        self.session.run(step.name, column)
-
-    def _step_for(self, kind: str, letter: str, column: int) -> Step:
-        for name in (f"{kind}_{letter}", f"{kind}_last_{letter}"):
-            step = self._steps.get(name)
-            if step is not None and column in step.columns:
-                return step
-        raise DataError(f"the plan has no step '{kind}' for variant {Variant(column).symbol}")
-
-    def _announce(self, step: Step, size: int) -> None:
-        """Tell the step's metrics how many samples the batch has, where they do not know it yet."""
-        for number in step.nodes:
-            node = self.plan.nodes[number]
-            if node.kind != "accumulate_metrics":
-                continue
-            name = self.plan.tensors[dict(node.scalars)["batch_size"]].name
-            if self._sizes.get(name) != size:
-                self.session.write(name, np.full((1, 1, 1, 1), size, np.int32))
-                self._sizes[name] = size
+        self.feeder.one(kind, filler, batch, column)
 
     def _run_if_present(self, name: str) -> None:
         step = self._steps.get(name)
