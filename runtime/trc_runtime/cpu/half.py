@@ -65,6 +65,13 @@ def store(values: Array, out: Array) -> None:
             np.copyto(out, values, casting="same_kind")
 
 
+def store_copy(values: Array, out: Array, spare: Array) -> None:
+    """As `store`, but the values stay as they are; `spare` is memory of their shape and type."""
+    if not _compiled("trc_store", out, values, out):
+        np.copyto(spare, values)
+        store(spare, out)
+
+
 def round_to(values: Array, storage: DTypeLike, spare: Array | None = None) -> None:
     """Round float32 values in place to what the storage type can hold.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trc_runtime.cpu.bind import Array, BoundNode
-from trc_runtime.cpu.half import is_half, load, store
+from trc_runtime.cpu.half import is_half, load, store_copy
 from trc_runtime.cpu.kernels.blocks import Blocks, block_rows, cut, run_blocks
 from trc_runtime.cpu.registry import Run, kernel
 from trc_runtime.schema.kinds import Access
@@ -43,8 +43,7 @@ def h2d_copy(node: BoundNode) -> Run:
         for target, source in copies:
             np.copyto(target, source)
         for target, source, spare in rounded:
-            np.copyto(spare, source)  # what is staged stays as it is
-            store(spare, target)
+            store_copy(source, target, spare)
         for target in added:
             target.fill(0)
 
@@ -94,8 +93,7 @@ def cast_range(node: BoundNode) -> Run:
 
     def narrow() -> None:
         for wide, half, values in blocks:
-            np.copyto(values, wide)
-            store(values, half)
+            store_copy(wide, half, values)
 
     return narrow
 

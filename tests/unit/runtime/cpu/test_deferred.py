@@ -243,3 +243,16 @@ def test_bn_in_half_precision(kind):
     within(back["dx"], want, small * (1 + np.abs(want)) + one_rounding(kind, np.abs(want) + small))
     np.testing.assert_allclose(back["dgamma"].reshape(-1), gamma.grad.numpy(), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(back["dbeta"].reshape(-1), beta.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["fp16", np.float32], ids=str)
+def test_threads_do_not_matter(kind, monkeypatch):
+    """Several pieces of rows, by one thread and by three."""
+    shape = (6, 50, 40, 24)
+    x, dy, parts = draw(shape, kind, 8)
+    results = []
+    for threads in (1, 3):
+        monkeypatch.setattr("trc_runtime.cpu.conv.team.thread_count", lambda n=threads: n)
+        saved = finalize(x, parts, kind)
+        results.append({**saved, **backward(x, dy, parts, saved, "relu", kind)})
+    assert all(results[0][n].tobytes() == results[1][n].tobytes() for n in results[0])

@@ -13,6 +13,15 @@ STORAGE = {"fp16": np.float16, "bf16": np.uint16}
 TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+@pytest.fixture(autouse=True, params=["numpy", "compiled"])
+def compiled(request, monkeypatch):
+    """Each test runs with and without the compiled library."""
+    if request.param == "numpy":
+        monkeypatch.setattr(half, "library", lambda: None)
+    elif half.library() is None:
+        pytest.skip("no C compiler here")
+
+
 def torch_bits(values: np.ndarray, kind: str) -> np.ndarray:
     """What PyTorch rounds float32 values to, as 16-bit patterns."""
     return torch.tensor(values).to(TORCH[kind]).view(torch.int16).numpy().view(np.uint16)
@@ -114,6 +123,15 @@ def test_users_see_float32(kind):
     plain = half.narrowed(values, np.float32)
     assert plain.dtype == np.float32
     assert not np.shares_memory(half.widened(plain), plain)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_is_stored_without_loss(kind):
+    values = np.random.default_rng(3).standard_normal((50, 40)).astype(np.float32)
+    kept, out = values.copy(), np.zeros((50, 48), STORAGE[kind])[:, :40]
+    half.store_copy(values, out, np.empty_like(values))
+    assert np.array_equal(values, kept)
+    same(np.ascontiguousarray(out).view(np.uint16), torch_bits(values, kind), kind)
 
 
 def test_types():
