@@ -136,55 +136,61 @@ class Planner:
         reasons: list[str] = []
         for mode in _MODES:
             try:
-                graph = self._new(io)
-                build(Builder(self._cudnn, graph, self._dtype))
-                graph.validate()
-                graph.build_operation_graph()
-                graph.create_execution_plans([getattr(self._cudnn.heur_mode, mode)])
-                graph.deselect_numeric_notes(self._unwanted(full_precision))
-                graph.check_support()
+                graph = self._candidates(io, build, full_precision, mode)
             except _errors() as err:
                 reasons.append(f"{mode}: {_first_line(err)}")
                 continue
-            found = self._first(graph, limit, wanted, refused, reasons)
+            found, large = self._first(graph, limit, wanted, refused, reasons)
+            if found is None and large is not None:
+                # a graph runs the plan that was built last, and the smallest of the large ones was not
+                graph = self._candidates(io, build, full_precision, mode)
+                found = self._build(graph, large)
             if found is not None:
                 return found
         what = f"no plan named {wanted}" if wanted else "no deterministic plan"
         raise DnnError(f"{what} ({'; '.join(dict.fromkeys(reasons)) or 'no candidates'})")
 
+    def _candidates(self, io: str, build: Callable[[Builder], None], full_precision: bool, mode: str) -> Graph:
+        graph = self._new(io)
+        build(Builder(self._cudnn, graph, self._dtype))
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([getattr(self._cudnn.heur_mode, mode)])
+        graph.deselect_numeric_notes(self._unwanted(full_precision))
+        graph.check_support()
+        return graph
+
+    def _build(self, graph: Graph, index: int) -> DnnPlan:
+        graph.build_plan_at_index(index)
+        size = int(graph.get_workspace_size_plan_at_index(index))
+        if int(graph.get_workspace_size()) != size:
+            raise DnnError(f"cuDNN's frontend would run another plan than the one built ({index})")
+        return DnnPlan(graph, str(graph.get_plan_name_at_index(index)), size, self._properties)
+
     def _first(
         self, graph: Graph, limit: int, wanted: str | None, refused: Sequence[str], reasons: list[str]
-    ) -> DnnPlan | None:
-        large: tuple[int, int, str] | None = None
+    ) -> tuple[DnnPlan | None, int | None]:
+        """The first plan that will do; else the candidate with the smallest workspace."""
+        large: tuple[int, int] | None = None
         for index in range(int(graph.get_execution_plan_count())):
             name = str(graph.get_plan_name_at_index(index))
             if (wanted is not None and name != wanted) or name in refused:
                 continue
             try:
-                graph.build_plan_at_index(index)
+                plan = self._build(graph, index)
             except _errors() as err:
                 reasons.append(_first_line(err))
                 continue
-            size = int(graph.get_workspace_size_plan_at_index(index))
-            if size <= limit or wanted is not None:
-                return DnnPlan(graph, name, size, self._properties)
-            if large is None or size < large[0]:
-                large = (size, index, name)
-        if large is None:
-            return None
-        size, index, name = large
-        graph.build_plan_at_index(index)  # the graph runs the plan that was built last
-        return DnnPlan(graph, name, size, self._properties)
+            if plan.workspace <= limit or wanted is not None:
+                return plan, None
+            if large is None or plan.workspace < large[0]:
+                large = (plan.workspace, index)
+        return None, None if large is None else large[1]
 
     def names(self, io: str, build: Callable[[Builder], None], full_precision: bool) -> list[str]:
-        """The names of all candidates of heuristics A and FALLBACK that are allowed; not all of them need build."""
-        graph = self._new(io)
-        build(Builder(self._cudnn, graph, self._dtype))
+        """The names of heuristics A's candidates; not all of them need build, or be deterministic."""
         try:
-            graph.validate()
-            graph.build_operation_graph()
-            graph.create_execution_plans([self._cudnn.heur_mode.A, self._cudnn.heur_mode.FALLBACK])
-            graph.deselect_numeric_notes(self._unwanted(full_precision))
+            graph = self._candidates(io, build, full_precision, "A")
         except _errors() as err:
             raise DnnError(f"cuDNN has no candidates: {_first_line(err)}") from None
         count = int(graph.get_execution_plan_count())

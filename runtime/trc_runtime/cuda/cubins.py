@@ -131,6 +131,8 @@ def _write(file: Path, code: bytes) -> None:
 
 _ERROR = re.compile(rf"{re.escape(NAME)}\((\d+)\): (?:catastrophic )?error: *(.*)")
 _KERNEL = re.compile(r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\(")
+"""The head of a kernel, which may stand in several lines."""
+
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -139,10 +141,11 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 def explain(source: str, log: str, users: Mapping[str, Sequence[str]]) -> str:
     """NVRTC's errors with the kernel and the layers they belong to, the first ones in full."""
     lines = source.splitlines()
+    kernels = [(source.count("\n", 0, m.start()) + 1, m[1]) for m in _KERNEL.finditer(source)]
     found: list[str] = []
     for match in _ERROR.finditer(log):
         number, text = int(match[1]), match[2].strip()
-        kernel = _kernel_of(lines, number) or _instantiated(log[match.end() :], lines)
+        kernel = _kernel_of(lines, kernels, number) or _instantiated(log[match.end() :], lines, kernels)
         layers = list(users.get(kernel or "", ()))
         where = f"kernel {kernel}" if kernel else "code that several kernels share"
         if layers:
@@ -156,21 +159,20 @@ def explain(source: str, log: str, users: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(found[:5] + more)
 
 
-def _kernel_of(lines: Sequence[str], number: int) -> str | None:
-    """The kernel whose body a line lies in: the last one to begin before it, unless a function ended in between."""
-    for index in range(min(number, len(lines)) - 1, -1, -1):
-        if match := _KERNEL.search(lines[index]):
-            return match[1]
-        if index < number - 1 and lines[index].startswith("}"):
-            return None
-    return None
+def _kernel_of(lines: Sequence[str], kernels: Sequence[tuple[int, str]], number: int) -> str | None:
+    """The kernel whose body a line lies in: the last one to begin before it, unless a body ended in between."""
+    begun = [k for k in kernels if k[0] <= number]
+    if not begun or any(line.startswith("}") for line in lines[begun[-1][0] : number - 1]):
+        return None
+    return begun[-1][1]
 
 
-def _instantiated(rest: str, lines: Sequence[str]) -> str | None:
+def _instantiated(rest: str, lines: Sequence[str], kernels: Sequence[tuple[int, str]]) -> str | None:
     """The kernel that instantiates the template that an error lies in."""
-    block = re.split(_ERROR, rest, maxsplit=1)[0]
-    for match in re.finditer(rf"at line (\d+)(?: of {re.escape(NAME)})?", block):
-        if kernel := _kernel_of(lines, int(match[1])):
+    following = _ERROR.search(rest)
+    block = rest[: following.start()] if following else rest
+    for match in re.finditer(r"at line (\d+)", block):
+        if kernel := _kernel_of(lines, kernels, int(match[1])):
             return kernel
     return None
 
