@@ -36,24 +36,47 @@ from trc_runtime.schema.regions import SLOT_ALIGNMENT, Region, align_up
 Array = NDArray[Any]
 Key = tuple[str, int, str | None, int]
 
-RING_SLOTS = 256
-"""Executables that can have results of their own in the pinned ring."""
+RING_SLOTS = 512
+"""Launches that can have results of their own in the pinned ring."""
+
+LANES = 2
+"""Copies of each launch's graph. A launch needs the results of the last but one of its kind to have been read, so that
+the device has the next one while the host reads."""
 
 _STATIC_SHARED = 48 << 10
 _BUFFERS = ("A", "B")
 
 
 @dataclass
-class Executable:
-    """One launch, ready: its graph (None in per-kernel mode), what it reads, and where its results go."""
+class Lane:
+    """One copy of a launch: its graph (None in per-kernel mode), where its results go, and the launch under way."""
 
-    order: Order
     built: Built | None
     copies: tuple[Copy, ...]
     slot: int | None
-    buffers: tuple[str, ...]
     event: Event
     last: Ticket | None = None
+
+
+@dataclass
+class Executable:
+    """One launch, ready. Its lanes take turns; `buffers` are the input buffers that it reads."""
+
+    order: Order
+    buffers: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    turn: int = 0
+
+    def next(self) -> Lane:
+        """The lane whose turn it is."""
+        lane = self.lanes[self.turn]
+        self.turn = (self.turn + 1) % len(self.lanes)
+        return lane
+
+    @property
+    def latest(self) -> Lane:
+        """The lane that was launched last."""
+        return self.lanes[self.turn - 1]
 
 
 @dataclass(frozen=True)
@@ -353,47 +376,48 @@ class CudaSession:
         """Run a step in a column to its end. ValueError for an unknown step, or one that does not run in the column."""
         executable = self._executable(step, column)
         driver, _ = self._ready()
-        self._send(executable)
+        self._send(executable, executable.next())
         driver.synchronize(self._context.main)
 
     def launch(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> Ticket:
         """Launch a step and return at once; with `beside` a second step, such as a transfer, runs in the same launch.
 
-        The caller waits only where the same launch, two steps back, has not been read yet: that keeps the host at most
-        two steps ahead. `Ticket.wait` gives the batch's results.
+        The caller waits only where the last but one launch of the same kind has not been read yet, which keeps the host
+        from running ahead. `Ticket.wait` gives the batch's results.
         """
         executable = self._executable(step, column, beside, beside_column)
         self._ready()
-        self._send(executable)
-        self._driver.record(executable.event, self._context.main)
+        lane = executable.next()
+        self._send(executable, lane)
+        self._driver.record(lane.event, self._context.main)
         ticket = Ticket()
-        executable.last = ticket
+        lane.last = ticket
         for buffer in executable.buffers:
             self._reading[buffer] = ticket
         if self._reader is None:
             self._reader = Reader(self._context)
-        self._reader.follow(executable.event, ticket, lambda: self._results(executable))
+        self._reader.follow(lane.event, ticket, lambda: self._results(lane))
         return ticket
 
-    def _send(self, executable: Executable) -> None:
-        if executable.last is not None:
-            executable.last.settle()  # its slot in the ring must have been read
+    def _send(self, executable: Executable, lane: Lane) -> None:
+        if lane.last is not None:
+            lane.last.settle()  # its slot in the ring must have been read
         for buffer in executable.buffers:
             self._staged[buffer].pack()
-        if executable.built is not None:
-            self._driver.launch_graph(executable.built.executable, self._context.main)
+        if lane.built is not None:
+            self._driver.launch_graph(lane.built.executable, self._context.main)
         else:
             assert self._stepwise is not None
-            self._stepwise.run(executable.order, executable.copies)
+            self._stepwise.run(executable.order, lane.copies)
 
     def results(self, step: str, column: int) -> Metrics | None:
         """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped."""
-        return self._results(self._executable(step, column))
+        return self._results(self._executable(step, column).latest)
 
-    def _results(self, executable: Executable) -> Metrics | None:
-        if executable.slot is None:
+    def _results(self, lane: Lane) -> Metrics | None:
+        if lane.slot is None:
             return None
-        memory = host.array_at(self._ring + executable.slot * self._slot_bytes, self._slot_bytes)
+        memory = host.array_at(self._ring + lane.slot * self._slot_bytes, self._slot_bytes)
         values = {name: float(memory[at : at + t.itemsize].view(t)[0]) for name, at, t in self._result_places}
         flag = int(memory[-SLOT_ALIGNMENT:][:4].view(np.int32)[0])
         return Metrics(values.get("loss", 0.0), values.get("top1", 0.0), values.get("top5", 0.0), bool(flag))
@@ -420,11 +444,16 @@ class CudaSession:
         return found
 
     def _make(self, order: Order) -> Executable:
+        reads = [op.buffer for n, c in order.items for op in self._linked[c][n] if isinstance(op, Copy)]
+        buffers = tuple(dict.fromkeys(b for b in reads if b))
+        return Executable(order, buffers, tuple(self._lane(order) for _ in range(LANES)))
+
+    def _lane(self, order: Order) -> Lane:
         driver, arena = self._ready()
         slot, copies = None, list[Copy]()
         if order.results and self._ring:
             if self._ring_used == RING_SLOTS:
-                raise CudaError(f"more than {RING_SLOTS} different launches with results")
+                raise CudaError(f"more than {RING_SLOTS // LANES} different launches with results")
             slot, self._ring_used = self._ring_used, self._ring_used + 1
             target = self._ring + slot * self._slot_bytes
             begin, size = self._result_span
@@ -436,10 +465,9 @@ class CudaSession:
         if self._builder is not None:
             built = self._builder.build(order, copies)
             driver.upload(built.executable, self._context.main)
-        reads = [op.buffer for n, c in order.items for op in self._linked[c][n] if isinstance(op, Copy)]
         event = driver.event()
         self._events.append(event)
-        return Executable(order, built, tuple(copies), slot, tuple(dict.fromkeys(b for b in reads if b)), event)
+        return Lane(built, tuple(copies), slot, event)
 
     def _step(self, name: str, column: int) -> Step:
         step = self._steps.get(name)
@@ -479,12 +507,14 @@ class CudaSession:
         return self._ready()[0].memory()[0]
 
     def node_map(self, step: str, column: int) -> list[tuple[int, str, str | None]]:
-        """For each graph node of a step, in order: the plan's node, its kind and its layer (-1 for result copies)."""
+        """For each graph node of a step, in order: the plan's node, its kind and its layer (-1 for result copies).
+
+        Empty in per-kernel mode.
+        """
         executable = self._executable(step, column)
-        if executable.built is None:
-            return []
+        built = executable.lanes[0].built
         found: list[tuple[int, str, str | None]] = []
-        for position in executable.built.nodes:
+        for position in built.nodes if built else ():
             if position == len(executable.order.items):
                 found.append((-1, "results", None))
             else:
@@ -538,9 +568,9 @@ class CudaSession:
         try:
             context.synchronize()
         finally:
-            for executable in self._same.values():
-                if executable.built is not None:
-                    driver.destroy_exec(executable.built.executable)
+            for lane in (lane for executable in self._same.values() for lane in executable.lanes):
+                if lane.built is not None:
+                    driver.destroy_exec(lane.built.executable)
             for part in (self._builder, self._stepwise, self._arena):
                 if part is not None:
                     part.close()
