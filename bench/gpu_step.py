@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import statistics
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ MODELS = {
     "vgg16_bn": Model(256, (224, 224, 3), 1000, 0.01),
     "mobilenet_v2": Model(256, (224, 224, 3), 1000, 0.05),
 }
+DEVICE = "cuda"
 CONTENDERS = ("trc", "eager", "compile", "graph")
 
 
@@ -115,37 +116,37 @@ def trc_contender(name: str, model: Model, batch: int, precision: str) -> Conten
     compiled = time.perf_counter() - begin
     session: Any = exe.session
     rng = np.random.default_rng(0)
-    labels, images = session.staging("A", 0)
-    images[...] = rng.standard_normal(images.shape, dtype=np.float32)
-    labels[...] = rng.integers(0, model.classes, labels.shape)
-    session.run("transfer_a", 0)
+    for buffer in "ab":
+        labels, images = session.staging(buffer.upper(), 0)
+        images[...] = rng.standard_normal(images.shape, dtype=np.float32)
+        labels[...] = rng.integers(0, model.classes, labels.shape)
+        session.run(f"transfer_{buffer}", 0)
     session.run("train_a", 0)
     facts = {
         "seconds_to_compile": compiled,
         "seconds_to_first_step": time.perf_counter() - begin,
         "plan_mib": exe.plan.total / 2**20,
-        **session_facts(session),
+        "peak_mib": session.arena_bytes / 2**20,
+        "session": asdict(session.report()),
     }
+    turns = itertools.cycle(("train_a", "train_b"))
+    last: list[Any] = [session.launch(next(turns), 0)]
+
+    def step() -> None:
+        last[0] = session.launch(next(turns), 0)
 
     def counters() -> dict[str, int]:
         c = session.counters
         return {"launches": c.launches, "allocations": c.allocations, "waits": c.waits_here()}
 
     return Contender(
-        step=lambda: session.launch("train_a", 0),
-        wait=session.synchronize,
-        loss=lambda: float(session.read("loss").reshape(-1)[0]),
+        step=step,
+        wait=lambda: last[0].wait(),
+        loss=lambda: last[0].wait().loss,
         facts=facts,
         counters=counters,
         close=session.close,
     )
-
-
-def session_facts(session: Any) -> dict[str, Any]:
-    """What the session reports of its memory and its graphs, if it does."""
-    report = getattr(session, "report", None)
-    found = report() if callable(report) else report
-    return {"session": found} if isinstance(found, dict) else {"session": str(found)} if found is not None else {}
 
 
 def torch_network(name: str, model: Model) -> Any:
@@ -155,7 +156,7 @@ def torch_network(name: str, model: Model) -> Any:
     torch.manual_seed(0)
     if name == "mlp":
         layers: list[Any] = [torch.nn.Flatten()]
-        for a, b in pairwise((784, 1024, 512, 256, model.classes)):
+        for a, b in itertools.pairwise((784, 1024, 512, 256, model.classes)):
             layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
         return torch.nn.Sequential(*layers[:-1])
     import torchvision
@@ -173,11 +174,11 @@ def torch_contender(name: str, model: Model, batch: int, precision: str, mode: s
     torch.cuda.reset_peak_memory_stats()
     half = torch.float16 if precision == "amp-fp16" else torch.bfloat16
     begin = time.perf_counter()
-    net = torch_network(name, model).cuda().train()
-    generator = torch.Generator("cuda").manual_seed(0)
+    net = torch_network(name, model).to(DEVICE).train()
+    generator = torch.Generator(DEVICE).manual_seed(0)
     h, w, c = model.shape
-    images = torch.randn(batch, c, h, w, device="cuda", generator=generator)
-    labels = torch.randint(0, model.classes, (batch,), device="cuda", generator=generator)
+    images = torch.randn(batch, c, h, w, device=DEVICE, generator=generator)
+    labels = torch.randint(0, model.classes, (batch,), device=DEVICE, generator=generator)
     if name != "mlp":
         net, images = net.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
     whole = mode == "graph"
@@ -187,14 +188,14 @@ def torch_contender(name: str, model: Model, batch: int, precision: str, mode: s
         optimizer = torch.optim.SGD(
             net.parameters(), lr=model.rate, momentum=0.9, nesterov=True, weight_decay=DECAY, fused=True
         )
-    scaler = torch.amp.GradScaler("cuda", enabled=precision == "amp-fp16")
+    scaler = torch.amp.GradScaler(DEVICE, enabled=precision == "amp-fp16")
     loss_of = torch.nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
     forward = torch.compile(net) if mode in ("compile", "graph") else net
     last: list[Any] = [None]
 
     def body() -> None:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", half, cache_enabled=not whole):
+        with torch.autocast(DEVICE, half, cache_enabled=not whole):
             loss = loss_of(forward(images), labels)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -402,6 +403,9 @@ def main() -> None:
     finally:
         sampled = clocks.finish()
     save_all(args, results, sampled)
+    failed = [f"{m}: {c}" for m, r in results.items() for c, f in r["contenders"].items() if "error" in f]
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 def free_memory() -> None:
