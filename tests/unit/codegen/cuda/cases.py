@@ -375,7 +375,7 @@ def losses() -> Iterator[Case]:
     one = (1, 1, 1, 1)
     results = dict.fromkeys(("loss", "top1", "top5"), one)
     for dtype in DTYPES:
-        for samples, classes in ((7, 10), (3, 3), (5, 1000), (3, 1500), (150, 10)):
+        for samples, classes in ((7, 10), (3, 3), (5, 1000), (3, 1500), (300, 10), (1100, 10)):
             rng = next(_RNG)
             logits = np.round(normal(rng, (samples, 1, 1, classes), 3), 1)  # some ties
             label = rng.integers(0, classes, (samples, 1, 1, 1)).astype(np.int32)

@@ -137,7 +137,8 @@ def _compare(
             what = f"{node.kind} of {node.layer}: {tensor.name}"
             assert np.isfinite(want).all(), f"{what}: the CPU's result is not finite"
             ulp = ULP.get(tensor.dtype, 0.0)
-            slack = 2e-5 * float(np.abs(want).max(initial=0)) * (1 if ulp else 0)
+            # sums of gradients cancel: the bound is of the size of their terms
+            slack = 1e-4 * float(np.abs(want).max(initial=0)) * (1 if ulp else 0)
             np.testing.assert_allclose(got, want, rtol=8 * ulp, atol=slack, err_msg=what)
     assert (arena == before)[~mine].all(), f"{node.kind} of {node.layer} writes outside its results"
 
@@ -159,5 +160,5 @@ def test_lenet_node_by_node(precision: str) -> None:
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize(("model", "precision"), [("resnet18", "amp-fp16"), ("mobilenet_v2", "amp-bf16")])
 def test_deep_nets_node_by_node(model: str, precision: str) -> None:
-    plan = plan_of(model, precision, batch=3, val_batch=2, input=(64, 64, 3), num_classes=13)
+    plan = plan_of(model, precision, batch=3, val_batch=2, input=(64, 64, 3))
     assert run_plan(plan) > 100

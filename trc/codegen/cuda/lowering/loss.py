@@ -6,57 +6,67 @@ from trc.codegen.cuda.lowering.elementwise import one_each
 from trc.codegen.cuda.lowering.launch import Arg, F, Launch, N
 from trc.codegen.cuda.lowering.view import NodeView, ceil_div, lowering
 
-_WARP, _BLOCK = 32, 256
-_WARP_CLASSES = 1024
-"""Classes up to which a warp does a row."""
+_ONE_CLASSES, _WARP_CLASSES = 32, 1024
+"""Classes up to which a thread does a row, and a warp."""
 
-_ROWS = 4
-"""Rows (warps) of a block then."""
+_WHOLE_SAMPLES = 1024
+"""Rows up to which one block does them all, a thread a row."""
 
-_FINISH = 256
+_THREADS = 256
+
+
+def _shape(samples: int, classes: int) -> tuple[int, int, bool]:
+    """Threads of a row, rows of a block at a time, and whether one block does them all."""
+    if classes <= _ONE_CLASSES and samples <= _WHOLE_SAMPLES:
+        return 1, _THREADS, True
+    return (32, 4, False) if classes <= _WARP_CLASSES else (_THREADS, 1, False)
 
 
 def _measure(n: NodeView, function: str, result: str, result_type: str) -> list[Launch]:
-    """Both stages of forward or inference."""
+    """Forward or inference: the rows, and the sums over them."""
     logits, label = n["logits"], n["label"]
     samples, classes = logits.rows, logits.channels
     if label.rows * label.channels != samples:
         raise n.problem(f"has {samples} rows of logits and {label.rows * label.channels} labels")
-    lanes, rows = (_WARP, _ROWS) if classes <= _WARP_CLASSES else (_BLOCK, 1)
+    lanes, rows, whole = _shape(samples, classes)
     row_loss, rank = n.temporary(samples * 4), n.temporary(samples * 4)
-    smoothing = n.number("label_smoothing")
     t = logits.c_type
+    sums: list[tuple[str, Arg]] = [(f"float* {name}", n.p(name)) for name in ("loss", "top1", "top5")]
     arguments: list[tuple[str, Arg]] = [
         (f"const {t}* logits", logits.p),
         ("const int* label", label.p),
         (f"{result_type}* {result}", n.p(result)),
         ("float* row_loss", row_loss),
         ("float* rank", rank),
+        *(sums if whole else ()),
         ("int samples", N(samples)),
-        ("float smoothing", F(smoothing)),
+        ("float smoothing", F(n.number("label_smoothing"))),
     ]
+    results = "loss, top1, top5" if whole else "nullptr, nullptr, nullptr"
     first = n.launch(
-        f"{n.kind}__{logits.dtype.value}_c{classes}_p{logits.pitch}",
+        f"{n.kind}__{logits.dtype.value}_c{classes}_p{logits.pitch}" + ("_whole" if whole else ""),
         "loss",
-        f"{function}<{t}, {classes}, {logits.pitch}, {lanes}, {rows}>"
-        f"(logits, label, {result}, row_loss, rank, samples, smoothing)",
+        f"{function}<{t}, {classes}, {logits.pitch}, {lanes}, {rows}, {str(whole).lower()}>"
+        f"(logits, label, {result}, row_loss, rank, {results}, samples, smoothing)",
         arguments,
-        (ceil_div(samples, rows), 1, 1),
+        (1 if whole else ceil_div(samples, rows), 1, 1),
         lanes * rows,
     )
+    if whole:
+        return [first]
     second = n.launch(
         "softmax_ce_finish__f32",
         "loss",
-        f"add_rows<{_FINISH}>(row_loss, rank, loss, top1, top5, samples, K)",
+        f"add_rows<{_THREADS}>(row_loss, rank, loss, top1, top5, samples, K)",
         [
             ("const float* row_loss", row_loss),
             ("const float* rank", rank),
-            *((f"float* {name}", n.p(name)) for name in ("loss", "top1", "top5")),
+            *sums,
             ("int samples", N(samples)),
             ("int K", N(classes)),
         ],
         (1, 1, 1),
-        _FINISH,
+        _THREADS,
     )
     return [first, second]
 

@@ -562,7 +562,8 @@ DEVICE void add_bias(T* y, const float* __restrict__ bias, i64 rows)
 // L - (1 - s) z[label] - s / K * (sum of z). A class beats the label with a greater z, or an equal one and a lower
 // index; a sample is top-k if fewer than k classes beat its label. A row with a NaN is never right.
 //
-// LANES threads share a row: a warp up to 1024 classes, else a block of 256. Rows of logits are P elements apart.
+// LANES threads share a row: one up to 32 classes, a warp up to 1024, else a block of 256. Rows of logits are P elements
+// apart. With WHOLE, one block does all rows and their sums; else a second stage adds the rows.
 
 // The maximum as NumPy takes it: a NaN wins.
 DEVICE float max_or_nan(float a, float b) { return a != a ? a : b != b ? b : a > b ? a : b; }
@@ -585,7 +586,7 @@ template <int LANES, typename N, typename Op>
 DEVICE N combine(N x, Op op)
 {
 #pragma unroll
-    for (int step = 16; step > 0; step >>= 1) x = op(x, __shfl_xor_sync(0xffffffffu, x, step));
+    for (int step = LANES < 32 ? LANES / 2 : 16; step > 0; step >>= 1) x = op(x, __shfl_xor_sync(0xffffffffu, x, step));
     if (LANES > 32) {
         __shared__ N of_warp[LANES / 32];
         __syncthreads();
@@ -661,41 +662,52 @@ DEVICE void add_rows(const float* row_loss, const float* rank, float* loss, floa
     }
 }
 
-// First stage of forward: probabilities, and each row's loss and rank in row_loss and rank.
-template <typename T, int K, int P, int LANES, int ROWS>
+// Forward: probabilities, and each row's loss and rank in row_loss and rank.
+template <typename T, int K, int P, int LANES, int ROWS, bool WHOLE>
 DEVICE void softmax_rows(const T* __restrict__ logits, const int* __restrict__ label, float* probs, float* row_loss,
-                         float* rank, int samples, float smoothing)
+                         float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
-    const int n = blockIdx.x * ROWS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    if (n >= samples) return;  // whole rows leave together
-    const T* of_row = logits + (i64)n * P;
-    const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
-    for (int c = lane; c < K; c += LANES) probs[(i64)n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
-    if (lane == 0) {
-        row_loss[n] = row.loss;
-        rank[n] = (float)row.rank;
+    // whole rows leave together
+    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+        const int lane = threadIdx.x % LANES;
+        const T* of_row = logits + (i64)n * P;
+        const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
+        for (int c = lane; c < K; c += LANES) probs[(i64)n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
+        if (lane == 0) {
+            row_loss[n] = row.loss;
+            rank[n] = (float)row.rank;
+        }
+    }
+    if (WHOLE) {
+        __syncthreads();
+        add_rows<LANES * ROWS>(row_loss, rank, loss, top1, top5, samples, K);
     }
 }
 
-// First stage of inference: the predicted class, which is the lowest index of the maximum, instead of probabilities.
-template <typename T, int K, int P, int LANES, int ROWS>
+// Inference: the predicted class, which is the lowest index of the maximum, instead of probabilities.
+template <typename T, int K, int P, int LANES, int ROWS, bool WHOLE>
 DEVICE void predict_rows(const T* __restrict__ logits, const int* __restrict__ label, int* predicted, float* row_loss,
-                         float* rank, int samples, float smoothing)
+                         float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
-    const int n = blockIdx.x * ROWS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    if (n >= samples) return;
-    const T* of_row = logits + (i64)n * P;
-    const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
-    int best = K;
-    for (int c = lane; c < K; c += LANES) {
-        const float x = widen(of_row[c]);
-        if ((x == row.max || x != x) && c < best) best = c;
+    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+        const int lane = threadIdx.x % LANES;
+        const T* of_row = logits + (i64)n * P;
+        const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
+        int best = K;
+        for (int c = lane; c < K; c += LANES) {
+            const float x = widen(of_row[c]);
+            if ((x == row.max || x != x) && c < best) best = c;
+        }
+        best = combine<LANES>(best, MinI{});
+        if (lane == 0) {
+            predicted[n] = best;
+            row_loss[n] = row.loss;
+            rank[n] = (float)row.rank;
+        }
     }
-    best = combine<LANES>(best, MinI{});
-    if (lane == 0) {
-        predicted[n] = best;
-        row_loss[n] = row.loss;
-        rank[n] = (float)row.rank;
+    if (WHOLE) {
+        __syncthreads();
+        add_rows<LANES * ROWS>(row_loss, rank, loss, top1, top5, samples, K);
     }
 }
 
@@ -1070,21 +1082,15 @@ softmax_ce_bwd__f16_c10_p16(const float* probs, const int* label, __half* dlogit
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-softmax_ce_finish__f32(const float* row_loss, const float* rank, float* loss, float* top1, float* top5, int samples, int K)
+softmax_ce_fwd__f16_c10_p16_whole(const __half* logits, const int* label, float* probs, float* row_loss, float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
-    add_rows<256>(row_loss, rank, loss, top1, top5, samples, K);
+    softmax_rows<__half, 10, 16, 1, 256, true>(logits, label, probs, row_loss, rank, loss, top1, top5, samples, smoothing);
 }
 
-extern "C" __global__ void __launch_bounds__(128)
-softmax_ce_fwd__f16_c10_p16(const __half* logits, const int* label, float* probs, float* row_loss, float* rank, int samples, float smoothing)
+extern "C" __global__ void __launch_bounds__(256)
+softmax_ce_infer__f16_c10_p16_whole(const __half* logits, const int* label, int* predicted, float* row_loss, float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
-    softmax_rows<__half, 10, 16, 32, 4>(logits, label, probs, row_loss, rank, samples, smoothing);
-}
-
-extern "C" __global__ void __launch_bounds__(128)
-softmax_ce_infer__f16_c10_p16(const __half* logits, const int* label, int* predicted, float* row_loss, float* rank, int samples, float smoothing)
-{
-    predict_rows<__half, 10, 16, 32, 4>(logits, label, predicted, row_loss, rank, samples, smoothing);
+    predict_rows<__half, 10, 16, 1, 256, true>(logits, label, predicted, row_loss, rank, loss, top1, top5, samples, smoothing);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
