@@ -1,4 +1,4 @@
-"""Runs a bundle without the compiler: `python -m trc_runtime BUNDLE {train,eval,info}`."""
+"""Runs a bundle without the compiler: `python -m trc_runtime BUNDLE {train,eval,bench,info}`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from trc_runtime.train.runner import Runner, Session
 def _parser() -> cli.Parser:
     parser = cli.Parser(prog="python -m trc_runtime", description="Run a compiled bundle.")
     parser.add_argument("bundle", metavar="BUNDLE", help="folder that trc-compile or Executable.save wrote")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{train,eval,info}")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{train,eval,bench,info}")
     train = actions.add_parser("train", help="train and validate")
     cli.add_train_options(train)
     evaluate = actions.add_parser("eval", help="validate")
     evaluate.add_argument("--checkpoint", type=cli.Path, metavar="FILE", help="take the parameters from this file")
     for action in (train, evaluate):
         cli.add_data_options(action)
+    bench = actions.add_parser("bench", help="time training steps")
+    cli.add_bench_options(bench)
     actions.add_parser("info", help="say what the bundle holds")
     return parser
 
@@ -72,6 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return
         cli.begin(args)
         config = bundle.plan.config
+        if args.action == "bench":
+            cli.bench(open_bundle(bundle), args)
+            return
+        cli.check_data_options(args)
         if args.data == "synthetic":
             samples = (config.train_samples or TRAIN_SAMPLES, config.val_samples or VAL_SAMPLES)
             data = synthetic(config.input, config.num_classes, *samples)

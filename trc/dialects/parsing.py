@@ -152,6 +152,8 @@ def parse_module(text: str | bytes, filename: str = "<text>", context: Context |
     if isinstance(text, bytes):
         text = decode(text, filename)
     check_text(text, filename)
+    if not text.strip():
+        raise _error(text, filename, 0, "the file is empty; write for instance builtin.module {}")
     parser: PlacedParser | None = None
     try:
         parser = PlacedParser(context or make_context(), text, filename)
@@ -170,9 +172,12 @@ def parse_module(text: str | bytes, filename: str = "<text>", context: Context |
 
 
 def decode(data: bytes, filename: str) -> str:
-    """The text of a file; CompileError with the place of the first byte that is not UTF-8."""
+    """The text of a file; CompileError with the place of the first byte that is not UTF-8.
+
+    The mark that some editors put before UTF-8 is no part of the text.
+    """
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as err:
         before = data[: err.start]
         line = before.count(b"\n") + 1

@@ -224,7 +224,10 @@ def _value(what: str, text: str, default: Option) -> Option:
         return text == "true"
     kind = type(default)
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
         raise CompileError(f"{what} must be {wanted}, not '{text}'") from None
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise CompileError(f"{what}: {value} does not fit into 64 bits")
+    return value

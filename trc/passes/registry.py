@@ -128,6 +128,16 @@ def _specs(text: str) -> list[ArgSpec]:
         raise CompileError(f"cannot read the pipeline '{text.strip()}': {err}") from None
 
 
+def _refuse_repetitions(options: str) -> None:
+    """CompileError for an option that is given twice in one pair of braces: the first would be dropped silently."""
+    seen: set[str] = set()
+    for key in re.findall(r"(?:^|\s)([\w-]+)=", re.sub(r'"[^"]*"', '""', options)):
+        name = key.replace("_", "-")
+        if name in seen:
+            raise CompileError(f"cannot read the pipeline: option '{name}' is given twice in {{{options}}}")
+        seen.add(name)
+
+
 def _normal(text: str) -> str:
     """The pipeline without `builtin.module(...)` and without white space between passes."""
     text = text.strip()
@@ -143,6 +153,7 @@ def _inside(part: str) -> str:
         return part
     words = re.split(r'("[^"]*")', part[1:-1])
     joined = "".join(word if n % 2 else re.sub(r"\s+", " ", word) for n, word in enumerate(words))
+    _refuse_repetitions(joined.strip())
     return "{" + joined.strip() + "}"
 
 
@@ -190,6 +201,7 @@ def _build(spec: ArgSpec) -> ModulePass:
     hints = get_type_hints(cls)
     parameters: dict[str, ParameterListType] = {}
     for key, values in spec.parameters.items():
+        check_whole(f"option {key} of pass {spec.name}", *values)
         field = key.replace("-", "_")
         if field not in fields:
             options = [name.replace("_", "-") for name in sorted(fields)]
@@ -218,6 +230,13 @@ def _build(spec: ArgSpec) -> ModulePass:
         raise
     except Exception as err:
         raise CompileError(f"pass {spec.name}: {err}") from None
+
+
+def check_whole(what: str, *values: object) -> None:
+    """CompileError for a whole number that IR cannot hold."""
+    for value in values:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise CompileError(f"{what}: {value} does not fit into 64 bits")
 
 
 def _as_float(value: ParameterType) -> ParameterType:

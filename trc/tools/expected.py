@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trc.diagnostics import Diagnostic, Location
+from trc.diagnostics import CompileError, Diagnostic, Location
 
 _COMMENT = re.compile(r"expected-error\s*(?:@([+-]\d+|unknown)\s*)?\{\{(.*?)\}\}")
+_BEGIN = re.compile(r"\bexpected-\w+")
+_FORM = "write expected-error {{part of the message}}, with @+1, @-1 or @unknown before the braces for another place"
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,14 @@ class Expected:
     """The line of the comment."""
 
 
-def read_expected(text: str) -> list[Expected]:
+def _malformed(filename: str, line: int, column: int, source: str, why: str) -> CompileError:
+    return CompileError(Diagnostic(f"malformed expectation: {why}", Location(filename, line, column), None, source))
+
+
+def read_expected(text: str, filename: str = "<text>") -> list[Expected]:
     """The announcements in a text.
+
+    CompileError for a comment that begins like one and is none: a check that is never made must not pass.
 
     `// expected-error {{part of the message}}` is for its own line, `@+1` and `@-2` before the braces are for
     lines relative to it, `@unknown` for a message without a place.
@@ -32,8 +40,14 @@ def read_expected(text: str) -> list[Expected]:
         comment = line.find("//")
         if comment < 0:
             continue
-        for match in _COMMENT.finditer(line, comment):
+        matches = list(_COMMENT.finditer(line, comment))
+        for begin in _BEGIN.finditer(line, comment):
+            if all(not m.start() <= begin.start() < m.end() for m in matches):
+                raise _malformed(filename, number, begin.start() + 1, line, _FORM)
+        for match in matches:
             offset, part = match[1], match[2]
+            if not part.strip():
+                raise _malformed(filename, number, match.start() + 1, line, "it names no message")
             place = None if offset == "unknown" else number + int(offset or 0)
             found.append(Expected(place, part.strip(), number))
     return found

@@ -200,7 +200,7 @@ def run(args: argparse.Namespace) -> None:
         to = "atlas"
     else:
         to = NEEDS[args.emit] if args.emit else str(args.compile_to)
-    after = phase_dumper(Path(args.dump_phases_to), Path(args.model).stem) if args.dump_phases_to else None
+    after = phase_dumper(Path(args.dump_phases_to), Path(args.model).stem) if args.dump_phases_to is not None else None
     lowered = run_phases(args.model, options, to, after)
     if args.time_phases:
         for name, seconds in lowered.seconds:
@@ -220,13 +220,7 @@ def run(args: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; 0, or 1 after a message."""
     args = make_parser().parse_args(argv)
-    try:
-        return cli.guarded("trc-compile", lambda: run(args), (CompileError, ChoiceError))
-    except Exception as err:
-        if args.debug:
-            raise
-        print(f"error: trc failed inside: {type(err).__name__}: {err} (--debug shows where)", file=sys.stderr)
-        return 1
+    return cli.guarded("trc-compile", lambda: run(args), (CompileError, ChoiceError), debug=args.debug)
 
 
 if __name__ == "__main__":

@@ -323,7 +323,7 @@ def run(options: argparse.Namespace) -> int:
         if options.verify_diagnostics:
             from trc.tools.expected import compare, read_expected
 
-            problems = compare(read_expected(part), problems, filename)
+            problems = compare(read_expected(part, filename), problems, filename)
             note = note if problems else None
         failed = failed or bool(problems)
         if problems:
@@ -343,16 +343,25 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _discard_output() -> None:
+    """Send what is still buffered nowhere: Python would complain once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The tool; its exit code is 0, or 1 after any error."""
     options = argument_parser().parse_args(arguments)
     try:
-        return run(options)
+        code = run(options)
+        print(end="", flush=True)  # a full disk shows here and not at the end of the process
+        return code
     except CompileError as err:
         print(err, file=sys.stderr)
     except BrokenPipeError:
-        # Whoever read the output has gone, as `| head` does. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # whoever read the output has gone, as `| head` does
+    except OSError as err:
+        print(f"error: cannot write the output: {err.strerror or err}", file=sys.stderr)
+        _discard_output()
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
     return 1

@@ -58,8 +58,7 @@ def _parser() -> Parser:
     evaluate.add_argument("--checkpoint", type=Path, metavar="FILE", help="take the parameters from this file")
     for action in (train, evaluate):
         cli.add_data_options(action)
-    bench.add_argument("--steps", type=cli.positive, default=50, metavar="N", help="steps to time (default 50)")
-    cli.add_output_options(bench)
+    cli.add_bench_options(bench)
     return parser
 
 
@@ -107,6 +106,7 @@ def _prepare(args: argparse.Namespace, *, learning: bool) -> tuple[Executable, D
     bundle = _is_bundle(args)
     if not bundle and not args.model.exists():
         raise UsageError(f"{args.model}: no such file or folder")
+    cli.check_data_options(args)
     known = None if args.data == "synthetic" else cli.load_data(args)
     exe = load(args.model) if bundle else compile(args.model, **_options(args, known, learning=learning))
     if known is None:

@@ -51,7 +51,7 @@ def test_message_shows_the_line():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Could not parse entire input!"),
+        ("", "the file is empty"),
         ('"abc', "before closing string literal"),
         ('"' + "a" * 100_000, "before closing string literal"),
         ('memplan.plan @"' + "a" * 1000, "before closing string literal"),

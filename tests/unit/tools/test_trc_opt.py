@@ -295,3 +295,61 @@ def test_reading_ir_imports_no_compiler():
         [sys.executable, "-c", code % heavy], input=REGION, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        ("// expected-error {{unclosed", "malformed expectation: write expected-error {{part of the message}}"),
+        ("// expected-warning {{a}}", "malformed expectation: write expected-error"),
+        ("// expected-error@above {{a}}", "malformed expectation: write expected-error"),
+        ("// expected-error {{}}", "malformed expectation: it names no message"),
+        ("// expected-error {{a}} expected-error @+1 {b}", "malformed expectation: write expected-error"),
+    ],
+)
+def test_expectations_that_cannot_be_read_do_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], comment: str, message: str
+):
+    path = tmp_path / "in.mlir"
+    path.write_text(f"builtin.module {{}}\n{comment}\n")
+    code, _, err = run(capsys, str(path), "--verify-diagnostics")
+    assert code == 1
+    assert message in err
+    assert err.startswith(f"{path}:2:")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "in.mlir"
+    path.write_bytes(b"\xef\xbb\xbf" + REGION.encode())
+    marked = run(capsys, str(path))
+    path.write_text(REGION)
+    assert marked == run(capsys, str(path))
+    assert marked[0] == 0
+
+
+@pytest.mark.parametrize("text", ["", "  \n\n"])
+def test_an_empty_file_is_called_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str):
+    path = tmp_path / "in.mlir"
+    path.write_text(text)
+    code, _, err = run(capsys, str(path))
+    assert code == 1
+    assert err.startswith(f"{path}:1:1: error: the file is empty; write for instance builtin.module {{}}")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message"),
+    [
+        ("plan{batch=3 batch=4}", "option 'batch' is given twice"),
+        ("plan-create-compile-specs{val-batch=3 val_batch=4}", "option 'val-batch' is given twice"),
+        ("plan{batch=99999999999999999999}", "plan: option batch: 99999999999999999999 does not fit into 64 bits"),
+        (
+            "arch-normalize-softmax-ce{num-classes=99999999999999999999}",
+            "option num-classes of pass arch-normalize-softmax-ce: 99999999999999999999 does not fit into 64 bits",
+        ),
+    ],
+)
+def test_options_that_would_be_lost(file: str, capsys: pytest.CaptureFixture[str], pipeline: str, message: str):
+    code, _, err = run(capsys, file, "-p", pipeline)
+    assert code == 1
+    assert message in err
+    assert "internal error" not in err

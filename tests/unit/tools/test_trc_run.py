@@ -215,3 +215,70 @@ def test_the_table_in_the_plan_is_the_schedules(bp: Path) -> None:
     table = exe.tensors["lr_table"].reshape(-1)
     assert table.size == rates.size
     np.testing.assert_allclose(table, rates, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--lr", "nan"), "base_lr must be > 0, not nan"),
+        (("--batch", 10**10), "batch must be at most 2,147,483,647"),
+        (("--normalise", "mnist"), "--normalise is for folders; synthetic data has its own"),
+        (("--data-dir", "/nowhere"), "--data-dir is for mnist and fashion-mnist; --data synthetic looks into no other"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    bp: Path, capsys: Capture, words: tuple[object, ...], message: str
+) -> None:
+    code, lines, err = run(capsys, "train", bp, "--data", "synthetic", "--epochs", 1, *words)
+    assert (code, lines) == (1, [])
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_fault_of_trc_is_one_line(bp: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr("trc.tools.trc_run.compile", broken)
+    code, _, err = run(capsys, "train", bp, "--data", "synthetic", "--epochs", 1)
+    assert code == 1
+    assert err == "trc-run: error: trc failed inside: RuntimeError: surprise (-vv or --debug shows where)\n"
+
+
+def test_a_log_whose_last_line_was_torn_is_continued(bp: Path, tmp_path: Path, capsys: Capture) -> None:
+    options = ("--data", "synthetic", "--batch", 500, "--schedule", "constant", "--warmup", 1, "-q")
+    checkpoint, log = tmp_path / "c", tmp_path / "log"
+    assert run(capsys, "train", bp, *options, "--epochs", 1, "--checkpoint", checkpoint, "--log", log)[0] == 0
+    log.write_bytes(log.read_bytes() + b'{"event": "epo')
+    assert run(capsys, "train", bp, *options, "--epochs", 2, "--resume", checkpoint, "--log", log)[0] == 0
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events == ["config", "epoch", "eval", "done", "config", "epoch", "eval", "done"]
+
+
+@pytest.mark.parametrize("tool", ["trc.tools.trc_run", "trc.tools.trc_opt", "trc.tools.trc_compile"])
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "| head -c 1 >/dev/null", ">/dev/full"])
+def test_closed_and_full_outputs(bp: Path, tool: str, redirection: str) -> None:
+    words = {
+        "trc.tools.trc_run": f"train {bp} --data synthetic --epochs 1",
+        "trc.tools.trc_opt": f"{bp}",
+        "trc.tools.trc_compile": f"{bp} --emit graph",
+    }[tool]
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m {tool} {words} {redirection}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 1)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    if redirection == ">/dev/full":
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr
+
+
+def test_a_bundle_is_timed_without_the_compiler(bp: Path, tmp_path: Path, capsys: Capture) -> None:
+    trc_compile(bp, batch=4).save(tmp_path / "b")
+    assert runtime_main.main([str(tmp_path / "b"), "bench", "--steps", "2", "-q"]) == 0
+    assert re.match(r"step_ms_min=.* samples_per_s=\d+$", capsys.readouterr().out)
