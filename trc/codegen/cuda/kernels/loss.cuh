@@ -29,7 +29,7 @@ DEVICE N combine(N x, Op op)
 {
 #pragma unroll
     for (int step = LANES < 32 ? LANES / 2 : 16; step > 0; step >>= 1) x = op(x, __shfl_xor_sync(0xffffffffu, x, step));
-    if (LANES > 32) {
+    if constexpr (LANES > 32) {
         __shared__ N of_warp[LANES / 32];
         __syncthreads();
         if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;

@@ -14,6 +14,9 @@ _WEIGHT_SUMS = 48
 _WEIGHT_TILES = 4
 """Strips a thread adds at least, where there are enough."""
 
+_RESIDENT = 2
+"""Blocks a multiprocessor: 128 registers a thread. Left to itself the compiler aims at more and spills."""
+
 _MOST_CELLS = 1 << 31
 _SHARED_BYTES = 48 << 10
 
@@ -87,6 +90,7 @@ def depthwise_fwd(n: NodeView) -> list[Launch]:
             arguments,
             (ceil_div(_strips(y, _FORWARD_STRIP), block.tall), block.chunks, 1),
             block.threads,
+            resident=_RESIDENT,
         )
     ]
 
@@ -116,6 +120,7 @@ def depthwise_bwd_data(n: NodeView) -> list[Launch]:
             ],
             (ceil_div(_strips(dx, strip), block.tall), block.chunks, 1),
             block.threads,
+            resident=_RESIDENT,
         )
     ]
 
@@ -153,6 +158,7 @@ def depthwise_bwd_weight(n: NodeView) -> list[Launch]:
         ],
         (splits, block.chunks, ceil_div(kernel, rows)),
         block.threads,
+        resident=_RESIDENT,
     )
     second = n.launch(
         f"depthwise_weight_finish__{dweight.dtype.value}",

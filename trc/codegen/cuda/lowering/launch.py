@@ -89,7 +89,8 @@ class Instance:
     """A kernel: a template of a family with its constants, under a name made of both.
 
     `family` is a file of `kernels/`, `call` the expression that is the kernel's body, `threads` the largest block it
-    may be launched with.
+    may be launched with. `resident` is how many blocks of that size should fit a multiprocessor, 0 for the compiler's
+    choice: where that is to save a register and spill, a number leaves room.
     """
 
     name: str
@@ -97,13 +98,15 @@ class Instance:
     parameters: tuple[Parameter, ...]
     call: str
     threads: int
+    resident: int = 0
 
     @property
     def source(self) -> str:
         """The definition, with the whole signature in one line."""
         parameters = ", ".join(str(p) for p in self.parameters)
+        bounds = f"{self.threads}, {self.resident}" if self.resident else str(self.threads)
         return (
-            f'extern "C" __global__ void __launch_bounds__({self.threads})\n'
+            f'extern "C" __global__ void __launch_bounds__({bounds})\n'
             f"{self.name}({parameters})\n{{\n    {self.call};\n}}\n"
         )
 

@@ -216,16 +216,17 @@ class NodeView:
         grid: tuple[int, int, int],
         threads: int,
         bound: int | None = None,
+        resident: int = 0,
     ) -> Launch:
         """A launch of one kernel. Each argument's text is its C++ type and name, such as `const float* x`.
 
         `call` may mention the names; `threads` is the block, `bound` the largest block of the instance if the
-        block varies.
+        block varies, `resident` as in Instance.
         """
         if not 0 < threads <= 1024 or not (0 < grid[0] < 1 << 31 and 0 < grid[1] < 1 << 16 and 0 < grid[2] < 1 << 16):
             raise self.problem(f"kernel {name} cannot be launched as {grid} blocks of {threads} threads")
         parameters = tuple(Parameter(*text.rsplit(" ", 1)) for text, _ in arguments)
-        instance = Instance(name, family, parameters, call, bound or threads)
+        instance = Instance(name, family, parameters, call, bound or threads, resident)
         return Launch(instance, grid, (threads, 1, 1), tuple(a for _, a in arguments))
 
 

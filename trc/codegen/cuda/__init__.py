@@ -1,0 +1,1 @@
+"""Code generation for CUDA: kernels, cuDNN calls, and the driver that captures them."""
