@@ -30,6 +30,11 @@ BluePrint small = seq(
 """
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRC_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def bp(tmp_path: Path) -> Path:
     path = tmp_path / "small.bp"
