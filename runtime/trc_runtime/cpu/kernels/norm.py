@@ -18,16 +18,16 @@ from types import ModuleType
 import numpy as np
 
 from trc_runtime.cpu.bind import Array, BoundNode
-from trc_runtime.cpu.conv import engine
 from trc_runtime.cpu.half import compute_type, store
 from trc_runtime.cpu.registry import Run, kernel
 from trc_runtime.cpu.rows import compiled, plain
+from trc_runtime.cpu.rows.choice import uses_compiled
 from trc_runtime.cpu.rows.parts import Row, activation, gate_of, vectors
 
 
 def _form(node: BoundNode) -> ModuleType:
-    """The module whose passes compute a node: C where convolutions are computed in C too, and in float32."""
-    return compiled if engine.choice().engine == "native" and compiled.takes(node["x"]) else plain
+    """The module whose passes compute a node."""
+    return compiled if uses_compiled(node["x"]) else plain
 
 
 # ---------------------------------------------------------------- statistics

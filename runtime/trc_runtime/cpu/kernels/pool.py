@@ -15,9 +15,14 @@ import numpy as np
 from trc_runtime.cpu.bind import Array, BoundNode
 from trc_runtime.cpu.half import compute_type, is_half, load, store
 from trc_runtime.cpu.registry import Run, kernel
+from trc_runtime.cpu.rows import compiled
+from trc_runtime.cpu.rows.choice import uses_compiled
 
 STRIP_BYTES = 1 << 17
 """About how many bytes of the larger side a strip has."""
+
+FEW = 16
+"""Channels below which compiled loops over them gain nothing: NumPy takes other dimensions together."""
 
 LARGEST_KERNEL = 11
 """The largest window whose cells a signed byte numbers."""
@@ -67,6 +72,13 @@ def _window(node: BoundNode, x: tuple[int, ...], y: tuple[int, ...]) -> _Window:
     if p < 1 or q < 1 or y != (n, p, q, c):
         raise node.problem(f"input {x}, kernel {kernel}, stride {stride}, padding {padding} do not give {y}")
     return _Window(kernel, stride, padding, n, h, w, p, q, c)
+
+
+def _compiled(g: _Window, array: Array) -> compiled.Pool | None:
+    """The compiled form, where convolutions are compiled too."""
+    if g.c < FEW or not uses_compiled(array):
+        return None
+    return compiled.Pool((g.h, g.w, g.p, g.q, g.c, g.kernel, g.stride, g.padding), g.n)
 
 
 @dataclass(frozen=True)
@@ -167,6 +179,8 @@ def max_pool_fwd(node: BoundNode) -> Run:
     g = _window(node, x.shape, y.shape)
     if g.kernel > LARGEST_KERNEL and mask is not None:
         raise node.problem(f"a mask of signed bytes numbers windows up to {LARGEST_KERNEL}, not {g.kernel}")
+    if (form := _compiled(g, x)) is not None:
+        return form.forward(x, y, mask, mean=False)
     strips = _strips(g, compute_type(x.dtype).itemsize, backward=False)
     source, target = _Side(node, x, strips, pixels=True), _Side(node, y, strips, pixels=False)
     taps = [_taps(g, s) for s in strips]
@@ -236,6 +250,8 @@ def max_pool_bwd(node: BoundNode) -> Run:
     """Compute dx = the sum of dy over the windows whose maximum a pixel was."""
     dy, mask, dx = node["dy"], node["mask"], node["dx"]
     g = _window(node, dx.shape, dy.shape)
+    if (form := _compiled(g, dy)) is not None:
+        return form.backward(dy, mask, dx, mean=False)
     kind = compute_type(dy.dtype)
     strips = _strips(g, kind.itemsize, backward=True)
     source, target = _Side(node, dy, strips, pixels=False), _Side(node, dx, strips, pixels=True)
@@ -281,6 +297,8 @@ def avg_pool_fwd(node: BoundNode) -> Run:
     """Compute y = the mean over the cells of each window; 0 for a window without cells."""
     x, y = node["x"], node["y"]
     g = _window(node, x.shape, y.shape)
+    if (form := _compiled(g, x)) is not None:
+        return form.forward(x, y, None, mean=True)
     kind = compute_type(x.dtype)
     strips = _strips(g, kind.itemsize, backward=False)
     source, target = _Side(node, x, strips, pixels=True), _Side(node, y, strips, pixels=False)
@@ -307,6 +325,8 @@ def avg_pool_bwd(node: BoundNode) -> Run:
     """Compute dx = the sum over the windows that hold a pixel of dy / cells."""
     dy, dx = node["dy"], node["dx"]
     g = _window(node, dx.shape, dy.shape)
+    if (form := _compiled(g, dy)) is not None:
+        return form.backward(dy, None, dx, mean=True)
     kind = compute_type(dy.dtype)
     strips = _strips(g, kind.itemsize, backward=True)
     source, target = _Side(node, dy, strips, pixels=False), _Side(node, dx, strips, pixels=True)

@@ -1,6 +1,7 @@
-"""Batch norm's passes over rows of channels in C: one pass over memory each, rows dealt out to the session's threads.
+"""Batch norm's passes over rows of channels, and pools, in C: one pass over memory each.
 
-The pieces that rows are cut into depend on the shape only, so do the results.
+Rows are dealt out to the session's threads. The pieces that they are cut into depend on the shape only, and so do the
+results.
 """
 
 from __future__ import annotations
@@ -136,6 +137,49 @@ def back(node: BoundNode, gate: Gate | None, mean: Array, slope: Array, level: A
     end = (x.channels, *_gate(gate), *(_address(a) for a in (mean, slope, level, outer)))
     return _all("trc_back", [(x.kind, dy.at(r), dy.stride, x.at(r), x.stride, dx.at(r), dx.stride, n, *end)
                              for r, n in _pieces(x)])  # fmt: skip
+
+
+# ---------------------------------------------------------------- pools
+
+
+class Pool:
+    """A pool's sizes for the library: see native.c.
+
+    `sizes` are height and width of the map, rows and columns of outputs, channels, kernel, stride and padding.
+    """
+
+    def __init__(self, sizes: Sequence[int], images: int) -> None:
+        self.sizes = list(sizes)
+        self.images = images
+
+    def forward(self, x: Array, y: Array, mask: Array | None, mean: bool) -> Run:
+        """Maxima (and their places) or means of windows."""
+        given = (kind_of(x.dtype), int(mean), self._pack(x, y, mask), x.ctypes.data, y.ctypes.data)
+        marks = 0 if mask is None else mask.ctypes.data
+        return self._run("trc_pool", (*given, marks), self.sizes[2], self.sizes[3])
+
+    def backward(self, dy: Array, mask: Array | None, dx: Array, mean: bool) -> Run:
+        """Gradients brought to the maxima, or spread over the windows."""
+        marks = 0 if mask is None else mask.ctypes.data
+        given = (kind_of(dy.dtype), int(mean), self._pack(dx, dy, mask), dy.ctypes.data, marks, dx.ctypes.data)
+        return self._run("trc_pool_back", given, self.sizes[0], self.sizes[1])
+
+    def _pack(self, wide: Array, narrow: Array, mask: Array | None) -> int:
+        """The address of the sizes with the strides of pixels."""
+        strides = [0 if a is None else a.strides[2] // a.itemsize for a in (wide, narrow, mask)]
+        self._numbers = np.array([*self.sizes, *strides], np.int64)  # kept, for its address is passed on
+        return self._numbers.ctypes.data
+
+    def _run(self, name: str, given: tuple[Any, ...], high: int, across: int) -> Run:
+        """`given` with the first and last row of each piece."""
+        rows = self.images * high
+        some = max(1, PIECE // max(1, across * self.sizes[4]))
+        self._pass = _all(name, [(*given, r, min(r + some, rows)) for r in range(0, rows, some)])
+        return self.run  # a method, which keeps the sizes alive
+
+    def run(self) -> None:
+        """Run what was bound last."""
+        self._pass()
 
 
 def _check(node: BoundNode, x: _Matrix, *others: _Matrix) -> None:

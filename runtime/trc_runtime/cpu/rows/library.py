@@ -1,4 +1,4 @@
-"""The compiled library of rows.c: conversions, sums over rows, normalisations."""
+"""The compiled library of native.c: conversions, sums over rows, normalisations, pools."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         "trc_moments": (n, p, n, n, n, p, p),
         "trc_reduce": (n, p, n, p, n, n, n, p, p, x, x, p, p),
         "trc_back": (n, p, n, p, n, p, n, n, n, p, p, x, x, p, p, p, p),
+        "trc_pool": (n, n, p, p, p, p, n, n),
+        "trc_pool_back": (n, n, p, p, p, p, n, n),
     }
     for name, arguments in signatures.items():
         function = getattr(found, name)

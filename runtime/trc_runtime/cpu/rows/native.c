@@ -1,4 +1,4 @@
-/* Half conversion and batch norm over rows of channels, for the CPU target of trc. Built by rows/library.py.
+/* Half conversion, batch norm over rows of channels and pools, for the CPU target of trc. Built by rows/library.py.
  *
  * A matrix is (rows, channels) with `stride` elements from row to row; what lies between is neither read nor written.
  * kind: 0 = float, 1 = IEEE half, 2 = bfloat16. Arithmetic is float, sums are double. Built without contraction: a
@@ -116,6 +116,36 @@ void trc_store(I kind, const float *v, I from, void *p, I stride, I rows, I n) {
   }
 }
 
+/* ---------------------------------------------------------------- few channels
+ *
+ * Where rows lie without gaps and are short, several are taken as one, and the numbers of channels repeated for them.
+ */
+#define SHORT 64
+
+INLINE I together(I channels, I rows) {
+  I many = COLUMNS / channels;
+  return channels < SHORT && rows >= many ? many : 1;
+}
+
+/* The numbers of channels, `many` times over, in `room`; null stays null. */
+INLINE const float *repeated(const float *v, I channels, I many, float *room) {
+  if (!v) return v;
+  for (I k = 0; k < many; k++) memcpy(room + k * channels, v, channels * sizeof(float));
+  return room;
+}
+
+INLINE const void *after(I kind, const void *p, I elements) {
+  return (const char *)p + elements * (kind == F32 ? 4 : 2);
+}
+
+/* The sums of wide rows folded into those of rows. */
+INLINE void fold(const double *wide, I channels, I many, double *sums) {
+  memset(sums, 0, 2 * channels * sizeof(double));
+  for (I half = 0; half < 2; half++)
+    for (I k = 0; k < many; k++)
+      for (I c = 0; c < channels; c++) sums[half * channels + c] += wide[(half * many + k) * channels + c];
+}
+
 /* ---------------------------------------------------------------- forward */
 
 INLINE void affine(const int kind, const void *x, I xs, const void *o, I os, void *y, I ys, I rows, I channels,
@@ -144,7 +174,7 @@ INLINE void affine(const int kind, const void *x, I xs, const void *o, I os, voi
 }
 
 /* y = act(x scale + shift [+ other [scale2 + shift2]]); act: 0 = none, 1 = relu, 2 = relu6, NaN stays */
-void trc_affine(I kind, const void *x, I xs, const void *o, I os, void *y, I ys, I rows, I channels, const float *scale,
+static void affine_of(I kind, const void *x, I xs, const void *o, I os, void *y, I ys, I rows, I channels, const float *scale,
                 const float *shift, const float *scale2, const float *shift2, I act) {
   if (kind == F32) affine(F32, x, xs, o, os, y, ys, rows, channels, scale, shift, scale2, shift2, act);
   if (kind == F16) affine(F16, x, xs, o, os, y, ys, rows, channels, scale, shift, scale2, shift2, act);
@@ -166,7 +196,7 @@ INLINE void centred(const int kind, const void *x, I xs, void *y, I ys, I rows, 
 }
 
 /* y = (x - mean) factor + beta */
-void trc_centred(I kind, const void *x, I xs, void *y, I ys, I rows, I channels, const float *mean, const float *factor,
+static void centred_of(I kind, const void *x, I xs, void *y, I ys, I rows, I channels, const float *mean, const float *factor,
                  const float *beta) {
   if (kind == F32) centred(F32, x, xs, y, ys, rows, channels, mean, factor, beta);
   if (kind == F16) centred(F16, x, xs, y, ys, rows, channels, mean, factor, beta);
@@ -201,7 +231,7 @@ INLINE void moments(const int kind, const void *x, I xs, I rows, I channels, con
 }
 
 /* sums = those of x - mean (of x, without mean), then of its squares, for each channel */
-void trc_moments(I kind, const void *x, I xs, I rows, I channels, const float *mean, double *sums) {
+static void moments_of(I kind, const void *x, I xs, I rows, I channels, const float *mean, double *sums) {
   if (kind == F32) moments(F32, x, xs, rows, channels, mean, sums);
   if (kind == F16) moments(F16, x, xs, rows, channels, mean, sums);
   if (kind == BF16) moments(BF16, x, xs, rows, channels, mean, sums);
@@ -239,7 +269,7 @@ INLINE void reduce(const int kind, const void *dy, I ds, const void *x, I xs, I 
 }
 
 /* sums = those of g, then of g (x - mean); no gate without scale */
-void trc_reduce(I kind, const void *dy, I ds, const void *x, I xs, I rows, I channels, const float *scale,
+static void reduce_of(I kind, const void *dy, I ds, const void *x, I xs, I rows, I channels, const float *scale,
                 const float *shift, float low, float high, const float *mean, double *sums) {
   if (kind == F32) reduce(F32, dy, ds, x, xs, rows, channels, scale, shift, low, high, mean, sums);
   if (kind == F16) reduce(F16, dy, ds, x, xs, rows, channels, scale, shift, low, high, mean, sums);
@@ -264,7 +294,7 @@ INLINE void back(const int kind, const void *dy, I ds, const void *x, I xs, void
 }
 
 /* dx = (g - ((x - mean) slope + level)) outer */
-void trc_back(I kind, const void *dy, I ds, const void *x, I xs, void *dx, I rs, I rows, I channels, const float *scale,
+static void back_of(I kind, const void *dy, I ds, const void *x, I xs, void *dx, I rs, I rows, I channels, const float *scale,
               const float *shift, float low, float high, const float *mean, const float *slope, const float *level,
               const float *outer) {
   if (kind == F32)
@@ -273,4 +303,200 @@ void trc_back(I kind, const void *dy, I ds, const void *x, I xs, void *dx, I rs,
     back(F16, dy, ds, x, xs, dx, rs, rows, channels, scale, shift, low, high, mean, slope, level, outer);
   if (kind == BF16)
     back(BF16, dy, ds, x, xs, dx, rs, rows, channels, scale, shift, low, high, mean, slope, level, outer);
+}
+
+/* ---------------------------------------------------------------- the same, few channels included */
+
+void trc_affine(I kind, const void *x, I xs, const void *o, I os, void *y, I ys, I rows, I channels, const float *scale,
+                const float *shift, const float *scale2, const float *shift2, I act) {
+  I many = xs == channels && ys == channels && (!o || os == channels) ? together(channels, rows) : 1;
+  if (many > 1) {
+    float r[4][COLUMNS];
+    I w = many * channels, whole = rows / many, done = whole * w;
+    affine_of(kind, x, w, o, w, y, w, whole, w, repeated(scale, channels, many, r[0]),
+              repeated(shift, channels, many, r[1]), repeated(scale2, channels, many, r[2]),
+              repeated(shift2, channels, many, r[3]), act);
+    x = after(kind, x, done), y = (void *)after(kind, y, done), rows -= whole * many;
+    if (o) o = after(kind, o, done);
+  }
+  affine_of(kind, x, xs, o, os, y, ys, rows, channels, scale, shift, scale2, shift2, act);
+}
+
+void trc_centred(I kind, const void *x, I xs, void *y, I ys, I rows, I channels, const float *mean, const float *factor,
+                 const float *beta) {
+  I many = xs == channels && ys == channels ? together(channels, rows) : 1;
+  if (many > 1) {
+    float r[3][COLUMNS];
+    I w = many * channels, whole = rows / many, done = whole * w;
+    centred_of(kind, x, w, y, w, whole, w, repeated(mean, channels, many, r[0]),
+               repeated(factor, channels, many, r[1]), repeated(beta, channels, many, r[2]));
+    x = after(kind, x, done), y = (void *)after(kind, y, done), rows -= whole * many;
+  }
+  centred_of(kind, x, xs, y, ys, rows, channels, mean, factor, beta);
+}
+
+void trc_moments(I kind, const void *x, I xs, I rows, I channels, const float *mean, double *sums) {
+  I many = xs == channels ? together(channels, rows) : 1;
+  if (many == 1) {
+    moments_of(kind, x, xs, rows, channels, mean, sums);
+    return;
+  }
+  float r[COLUMNS];
+  double wide[2 * COLUMNS], rest[2 * SHORT];
+  I w = many * channels, whole = rows / many;
+  moments_of(kind, x, w, whole, w, repeated(mean, channels, many, r), wide);
+  fold(wide, channels, many, sums);
+  moments_of(kind, after(kind, x, whole * w), xs, rows - whole * many, channels, mean, rest);
+  for (I c = 0; c < 2 * channels; c++) sums[c] += rest[c];
+}
+
+void trc_reduce(I kind, const void *dy, I ds, const void *x, I xs, I rows, I channels, const float *scale,
+                const float *shift, float low, float high, const float *mean, double *sums) {
+  I many = xs == channels && ds == channels ? together(channels, rows) : 1;
+  if (many == 1) {
+    reduce_of(kind, dy, ds, x, xs, rows, channels, scale, shift, low, high, mean, sums);
+    return;
+  }
+  float r[3][COLUMNS];
+  double wide[2 * COLUMNS], rest[2 * SHORT];
+  I w = many * channels, whole = rows / many, done = whole * w;
+  reduce_of(kind, dy, w, x, w, whole, w, repeated(scale, channels, many, r[0]), repeated(shift, channels, many, r[1]),
+            low, high, repeated(mean, channels, many, r[2]), wide);
+  fold(wide, channels, many, sums);
+  reduce_of(kind, after(kind, dy, done), ds, after(kind, x, done), xs, rows - whole * many, channels, scale, shift, low,
+            high, mean, rest);
+  for (I c = 0; c < 2 * channels; c++) sums[c] += rest[c];
+}
+
+void trc_back(I kind, const void *dy, I ds, const void *x, I xs, void *dx, I rs, I rows, I channels, const float *scale,
+              const float *shift, float low, float high, const float *mean, const float *slope, const float *level,
+              const float *outer) {
+  I many = xs == channels && ds == channels && rs == channels ? together(channels, rows) : 1;
+  if (many > 1) {
+    float r[6][COLUMNS];
+    I w = many * channels, whole = rows / many, done = whole * w;
+    back_of(kind, dy, w, x, w, dx, w, whole, w, repeated(scale, channels, many, r[0]),
+            repeated(shift, channels, many, r[1]), low, high, repeated(mean, channels, many, r[2]),
+            repeated(slope, channels, many, r[3]), repeated(level, channels, many, r[4]),
+            repeated(outer, channels, many, r[5]));
+    dy = after(kind, dy, done), x = after(kind, x, done), dx = (void *)after(kind, dx, done), rows -= whole * many;
+  }
+  back_of(kind, dy, ds, x, xs, dx, rs, rows, channels, scale, shift, low, high, mean, slope, level, outer);
+}
+
+/* ---------------------------------------------------------------- pools
+ *
+ * size: height, width of the map, rows and columns of outputs, channels, kernel, stride, padding, strides of a map's
+ * pixel, of an output's, of a mask's. Map, outputs and mask are dense but for the stride of pixels. Rows `first` to
+ * `last` count all images' rows (of outputs forward, of pixels backward).
+ */
+typedef struct {
+  I h, w, p, q, c, kernel, stride, padding, map, out, mask;
+} Pool;
+
+INLINE I low_tap(I start) { return start < 0 ? -start : 0; }
+INLINE I high_tap(I start, I kernel, I size) { return size - start < kernel ? size - start : kernel; }
+
+INLINE void pool_forward(const int kind, const int mean, const Pool *g, const void *x, void *y, int8_t *mask, I first,
+                         I last) {
+  float a[COLUMNS], t[COLUMNS];
+  int32_t mark[COLUMNS];
+  for (I row = first; row < last; row++) {
+    I image = row / g->p, top = row % g->p * g->stride - g->padding;
+    I i0 = low_tap(top), i1 = high_tap(top, g->kernel, g->h);
+    for (I j = 0; j < g->q; j++) {
+      I left = j * g->stride - g->padding, j0 = low_tap(left), j1 = high_tap(left, g->kernel, g->w);
+      I cells = i1 > i0 && j1 > j0 ? (i1 - i0) * (j1 - j0) : 0, at = row * g->q + j;
+      for (I c = 0; c < g->c; c += COLUMNS) {
+        I n = g->c - c < COLUMNS ? g->c - c : COLUMNS;
+        float *d = place(kind, y, at * g->out + c, t);
+        for (I k = 0; k < n; k++) d[k] = mean ? 0 : -__builtin_inff();
+        for (I k = 0; k < n; k++) mark[k] = cells ? i0 * g->kernel + j0 : -1;
+        for (I i = i0; i < i1 && cells; i++)
+          for (I l = j0; l < j1; l++) {
+            I pixel = (image * g->h + top + i) * g->w + left + l;
+            const float *v = get(kind, x, pixel * g->map + c, n, a);
+            int32_t number = i * g->kernel + l;
+            if (mean)
+              LOOP(I k = 0; k < n; k++) d[k] += v[k];
+            else if (mask)
+              LOOP(I k = 0; k < n; k++) {
+                int more = (v[k] > d[k]) | (v[k] != v[k]);
+                d[k] = more ? v[k] : d[k];
+                mark[k] = more ? number : mark[k];
+              }
+            else
+              LOOP(I k = 0; k < n; k++) d[k] = (v[k] > d[k]) | (v[k] != v[k]) ? v[k] : d[k];
+          }
+        if (mean && cells) LOOP(I k = 0; k < n; k++) d[k] /= (float)cells;
+        put(kind, y, at * g->out + c, n, t);
+        if (mask)
+          for (I k = 0; k < n; k++) mask[at * g->mask + c + k] = mark[k];
+      }
+    }
+  }
+}
+
+void trc_pool(I kind, I mean, const Pool *g, const void *x, void *y, int8_t *mask, I first, I last) {
+  if (mean) {
+    if (kind == F32) pool_forward(F32, 1, g, x, y, 0, first, last);
+    if (kind == F16) pool_forward(F16, 1, g, x, y, 0, first, last);
+    if (kind == BF16) pool_forward(BF16, 1, g, x, y, 0, first, last);
+  } else {
+    if (kind == F32) pool_forward(F32, 0, g, x, y, mask, first, last);
+    if (kind == F16) pool_forward(F16, 0, g, x, y, mask, first, last);
+    if (kind == BF16) pool_forward(BF16, 0, g, x, y, mask, first, last);
+  }
+}
+
+INLINE I cells_of(I output, const Pool *g, I size) {
+  I start = output * g->stride - g->padding;
+  return high_tap(start, g->kernel, size) - low_tap(start);
+}
+
+INLINE void pool_backward(const int kind, const int mean, const Pool *g, const void *dy, const int8_t *mask, void *dx,
+                          I first, I last) {
+  float a[COLUMNS], t[COLUMNS];
+  for (I row = first; row < last; row++) {
+    I image = row / g->h, i = row % g->h + g->padding;
+    for (I j = 0; j < g->w; j++) {
+      I l = j + g->padding;
+      for (I c = 0; c < g->c; c += COLUMNS) {
+        I n = g->c - c < COLUMNS ? g->c - c : COLUMNS, to = (row * g->w + j) * g->map + c;
+        float *d = place(kind, dx, to, t);
+        for (I k = 0; k < n; k++) d[k] = 0;
+        for (I u = 0; u < g->kernel && u <= i; u++) {
+          I p = (i - u) / g->stride;
+          if ((i - u) % g->stride || p >= g->p) continue;
+          for (I v = 0; v < g->kernel && v <= l; v++) {
+            I q = (l - v) / g->stride;
+            if ((l - v) % g->stride || q >= g->q) continue;
+            I at = (image * g->p + p) * g->q + q;
+            const float *given = get(kind, dy, at * g->out + c, n, a);
+            if (mean) {
+              float cells = cells_of(p, g, g->h) * cells_of(q, g, g->w);
+              LOOP(I k = 0; k < n; k++) d[k] += given[k] / cells;
+            } else {
+              const int8_t *m = mask + at * g->mask + c;
+              int8_t number = u * g->kernel + v;
+              LOOP(I k = 0; k < n; k++) d[k] += m[k] == number ? given[k] : 0;
+            }
+          }
+        }
+        put(kind, dx, to, n, t);
+      }
+    }
+  }
+}
+
+void trc_pool_back(I kind, I mean, const Pool *g, const void *dy, const int8_t *mask, void *dx, I first, I last) {
+  if (mean) {
+    if (kind == F32) pool_backward(F32, 1, g, dy, 0, dx, first, last);
+    if (kind == F16) pool_backward(F16, 1, g, dy, 0, dx, first, last);
+    if (kind == BF16) pool_backward(BF16, 1, g, dy, 0, dx, first, last);
+  } else {
+    if (kind == F32) pool_backward(F32, 0, g, dy, mask, dx, first, last);
+    if (kind == F16) pool_backward(F16, 0, g, dy, mask, dx, first, last);
+    if (kind == BF16) pool_backward(BF16, 0, g, dy, mask, dx, first, last);
+  }
 }

@@ -5,9 +5,21 @@ import pytest
 import torch
 import torch.nn.functional as nn
 
+from trc_runtime.cpu.conv import engine
+
 from .halves import KINDS, as_stored, compute_eps, is_half, one_rounding
 from .plans import run_kernel
 from .reference import random, torch64, within
+
+
+@pytest.fixture(autouse=True, params=["numpy", "native"])
+def engines(request):
+    """Each test runs in both forms."""
+    if request.param == "native" and not engine.native_available():
+        pytest.skip("no C compiler here")
+    with engine.using(request.param):
+        yield
+
 
 CASES = [
     # n, h, w, c, kernel, stride, padding
