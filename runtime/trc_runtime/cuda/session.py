@@ -328,10 +328,7 @@ class CudaSession:
         and what does not fit.
         """
         tensor = host.find(self.plan, self._by_name, name)
-        memory = host.encode(tensor, array)
-        driver, arena = self._ready()
-        driver.synchronize(self._context.main)
-        driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
+        self.write_bytes(tensor.offset, host.encode(tensor, array))
 
     def read_bytes(self, offset: int, size: int) -> NDArray[np.uint8]:
         """A copy of bytes of the arena."""
@@ -340,6 +337,13 @@ class CudaSession:
         driver.synchronize(self._context.main)
         driver.to_host(memory.ctypes.data, arena.address + offset, size)
         return memory
+
+    def write_bytes(self, offset: int, memory: NDArray[np.uint8]) -> None:
+        """Set bytes of the arena."""
+        driver, arena = self._ready()
+        source = np.ascontiguousarray(memory)
+        driver.synchronize(self._context.main)
+        driver.to_device(arena.address + offset, source.ctypes.data, source.size)
 
     def poison(self, value: int = 0xA5) -> None:
         """Set every byte of the arena and of the scratch memory, for tests: what nothing writes is then garbage."""

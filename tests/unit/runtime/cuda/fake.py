@@ -9,16 +9,24 @@ arguments, edges, captures, staging, results, counts.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import random
+import re
+import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.unit.codegen.cuda.emulator import Emulator
+from tests.unit.codegen.cuda.emulator import COMPILER, HERE
 from trc.codegen.cuda.bundle import generate
+from trc_runtime.cpu import half
 from trc_runtime.cuda import _cudnn, dnn
 from trc_runtime.cuda import context as context_module
 from trc_runtime.cuda import session as session_module
@@ -26,9 +34,13 @@ from trc_runtime.cuda._cuda import OUT_OF_MEMORY, Counters
 from trc_runtime.cuda.cubins import Cubin
 from trc_runtime.cuda.errors import DriverCallError
 from trc_runtime.cuda.session import CudaSession
+from trc_runtime.cuda.signatures import parse
 from trc_runtime.schema.plan import Plan
 
 Action = Callable[[], None]
+
+_EMULATOR = threading.Lock()
+"""The emulator runs one kernel at a time."""
 
 
 @dataclass(eq=False)
@@ -56,7 +68,6 @@ class FakeDriver:
     """The interface of `_cuda.Driver`."""
 
     sessions: list[FakeDriver] = []  # noqa: RUF012 - the latest, for tests to look at
-    emulator: Emulator | None = None
     memory_limit = 1 << 34
     driver_version = 13000
     devices = 1
@@ -177,8 +188,7 @@ class FakeDriver:
 
     def load_module(self, cubin: bytes) -> Any:
         self.live["module"] += 1
-        assert FakeDriver.emulator is not None
-        return FakeDriver.emulator._library
+        return ctypes.CDLL(cubin.decode())
 
     def unload_module(self, module: Any) -> None:
         self.live["module"] -= 1
@@ -192,7 +202,8 @@ class FakeDriver:
 
     @staticmethod
     def _call(function: Any, grid, block, params: int) -> None:
-        function(ctypes.c_void_p(params), (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block))
+        with _EMULATOR:
+            function(ctypes.c_void_p(params), (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block))
 
     # graphs
 
@@ -252,6 +263,9 @@ class FakeDriver:
     def end_capture(self, stream: int) -> FakeGraph:
         return self.capturing.pop(stream)
 
+    def write_dot(self, graph: FakeGraph, path: str) -> None:
+        Path(path).write_text("digraph {}")
+
     def node_count(self, graph: FakeGraph) -> int:
         return len(graph.nodes)
 
@@ -278,6 +292,7 @@ class FakeHandle:
 
 class FakePlan:
     name = "numpy"
+    workspace = 512
 
     def serialise(self) -> bytes:
         return b"plan"
@@ -303,7 +318,7 @@ class FakePlanned:
 
 
 def _view(address: int, tensor: Mapping[str, Any]) -> np.ndarray:
-    dtype = {"f16": np.float16, "f32": np.float32}[tensor["dtype"]]
+    dtype = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32}[tensor["dtype"]]
     size = dnn.tensor_bytes(tensor)
     flat = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).view(dtype)
     strides = [s * flat.itemsize for s in tensor["stride"]]
@@ -313,11 +328,12 @@ def _view(address: int, tensor: Mapping[str, Any]) -> np.ndarray:
 def compute(d: Mapping[str, Any], t: Mapping[str, np.ndarray]) -> None:
     """A description in NumPy: float32 arithmetic, one rounding at the end."""
     op, pad, step, groups = d["op"], d["padding"], d["stride"], d["groups"]
-    wide = {r: a.astype(np.float32) for r, a in t.items() if r not in dnn.outputs_of(d)}
+    wide = {r: half.widened(a).astype(np.float32) for r, a in t.items() if r not in dnn.outputs_of(d)}
     if "scale" in wide:
         x = wide["x"] * wide["scale"] + wide["shift"]
         x = np.maximum(x, 0) if d["act"] != "none" else x
-        wide["x"] = (np.minimum(x, 6) if d["act"] == "relu6" else x).astype(t["x"].dtype).astype(np.float32)
+        x = np.minimum(x, 6) if d["act"] == "relu6" else x
+        wide["x"] = half.widened(half.narrowed(x, t["x"].dtype))
     weight = t["weight"] if "weight" in t else t["dweight"]
     r, s = weight.shape[2:]
     image = t["x"] if "x" in t else t["dx"]
@@ -342,16 +358,46 @@ def compute(d: Mapping[str, Any], t: Mapping[str, np.ndarray]) -> None:
                 else:
                     result[outs, :, i, j] = np.einsum("nkhw,nchw->kc", wide["dy"][:, outs], window)
     if op.endswith("_bwd_data"):
-        t["dx"][...] = padded[:, :, pad : pad + h, pad : pad + w]
+        t["dx"][...] = half.narrowed(padded[:, :, pad : pad + h, pad : pad + w], t["dx"].dtype)
         return
     if "bias" in wide:
         result += wide["bias"]
     target = t[dnn.outputs_of(d)[0]]
-    target[...] = result
+    target[...] = half.narrowed(result, target.dtype)
     if "sum" in t:
-        kept = target.astype(np.float32)
+        kept = half.widened(target)
         t["sum"][0, :, 0, 0] = kept.sum((0, 2, 3))
         t["sumsq"][0, :, 0, 0] = (kept**2).sum((0, 2, 3))
+
+
+def compile_for_host(source: str, architecture: str, **options: Any) -> Cubin:
+    """The interface of `compile_cubin`: the code is the path of a library with the emulated kernels."""
+    begin = time.perf_counter()
+    text = '#include "emulator.h"\n' + re.sub(r"__launch_bounds__\([^)]*\)", "", source)
+    for kernel in parse(source).values():
+        kinds = [
+            p.text.replace("__restrict__", " ").rpartition("*" if "*" in p.text else " ") for p in kernel.parameters
+        ]
+        values = ", ".join(f"*({kind}{star.strip()}*)a[{n}]" for n, (kind, star, _) in enumerate(kinds))
+        text += (
+            f"static void call__{kernel.name}(void** a) {{ {kernel.name}({values}); }}\n"
+            f'extern "C" void run__{kernel.name}(void** a, const unsigned* grid, const unsigned* block)\n'
+            f"{{ emulator::launch(call__{kernel.name}, a, grid, block); }}\n"
+        )
+    flags = ("-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing")
+    headers = b"".join(p.read_bytes() for p in sorted(HERE.glob("*.h")))
+    key = hashlib.sha256(text.encode() + headers + repr(flags).encode()).hexdigest()[:24]
+    folder = Path(tempfile.gettempdir()) / f"trc-fake-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    library = folder / f"{key}.so"
+    if not (hit := library.exists()):
+        made = folder / f"{key}.{os.getpid()}.so"
+        source_file = made.with_suffix(".cpp")
+        source_file.write_text(text)
+        subprocess.run([str(COMPILER), *flags, "-I", str(HERE), "-o", str(made), str(source_file)], check=True)
+        source_file.unlink()
+        made.rename(library)
+    return Cubin(str(library).encode(), architecture, hit, time.perf_counter() - begin)
 
 
 def install(monkeypatch: Any) -> None:
@@ -360,13 +406,13 @@ def install(monkeypatch: Any) -> None:
     monkeypatch.setattr(_cudnn, "Handle", FakeHandle)
     monkeypatch.setattr(session_module, "Planner", lambda handle: None)
     monkeypatch.setattr(dnn, "make_plan", lambda planner, key, description, choice=None: FakePlanned(key, description))
-    monkeypatch.setattr(session_module, "compile_cubin", lambda *a, **k: Cubin(b"", "sm_90", False, 0.0))
+    monkeypatch.setattr(dnn, "load_plan", lambda planner, key, description, saved: FakePlanned(key, description))
+    monkeypatch.setattr(session_module, "compile_cubin", compile_for_host)
 
 
 def fake_session(plan: Plan, **options: Any) -> CudaSession:
     """A session of a plan on the fake GPU (after `install`)."""
     code = generate(plan)
-    FakeDriver.emulator = Emulator(dict(code.program.instances)) if code.program.instances else None
     return CudaSession(plan, code.kernels, code.driver, **options)
 
 
@@ -375,6 +421,3 @@ def driver_of(session: CudaSession) -> FakeDriver:
     driver = session._driver
     assert isinstance(driver, FakeDriver)
     return driver
-
-
-MAIN_THREAD = threading.main_thread()
