@@ -15,6 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+ROOM = 0.95
+"""Nodes may overlap in time where less than this share of the peak is alive even then."""
+
 
 @dataclass(frozen=True)
 class DagNode:
@@ -170,14 +173,15 @@ def _tighten(nodes: Sequence[DagNode], segments: Sequence[Sequence[int]], sizes:
         first[owner.get(t, t)] = min(first.get(owner.get(t, t), places[n]), places[n])
     for t, n in ends.items():
         last[owner.get(t, t)] = max(last.get(owner.get(t, t), places[n]), places[n])
-    peak = max(_alive(first, last, sizes, 0, len(places)), default=0)
+    # Not the peak itself: packing needs some room too.
+    enough = ROOM * max(_alive(first, last, sizes, 0, len(places)), default=0)
     within = _alive(first, last, sizes, 1, count)
     begun = [0] * count
     for t, (_, s) in first.items():
         begun[s] += sizes[t]
     return _Tight(
-        [alive > peak for alive in within],
-        [s > 0 and within[s - 1] + begun[s] > peak for s in range(count)],
+        [alive > enough for alive in within],
+        [s > 0 and within[s - 1] + begun[s] > enough for s in range(count)],
         inherited,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +23,24 @@ Bools = NDArray[np.bool_]
 NEVER = 1 << 62
 """Beginning of a tensor that does not occur in a step."""
 
+PLAIN_ORDERS = 3
 GOOD_ENOUGH = 1.001
-"""The search for a better packing ends at this multiple of the bound."""
+"""The plain orders end at this multiple of the bound."""
+
+LEARNT_ENOUGH = 1.01
+"""The search that follows them ends at this one."""
 
 LEARNING_STEP = 0.15
 """How far a block in trouble moves forward at most, as a share of all blocks."""
 
-LEARNING_ROUNDS = 40
-LEARNING_WORK = 10_000
-"""Attempts a starting order, and blocks placed in them, at most: large networks have short searches."""
+LEARNING_ROUNDS = 12
+"""Attempts that each plain order learns from, at most."""
+
+LARGE = 256
+"""A block is large if it is more than this part of the bound."""
+
+SEARCH = 20_000
+"""Blocks placed in the whole search, at most: half a second. Large networks have a short one and need none."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +76,13 @@ def pack(sizes: Sequence[int], steps: Sequence[PackStep]) -> Packing:
     neighbours = _Neighbours(lives)
     best: Ints = np.zeros(count, np.int64)
     best_size = -1
-    for order in _attempts(extent, lives, bound):
-        offsets = _place(order, extent, neighbours)
+    for attempt, order in enumerate(_attempts(extent, lives, neighbours, bound)):
+        offsets = _place(order.blocks, extent, neighbours)
         ends = offsets + extent
         size = int(ends.max(initial=0))
         if best_size < 0 or size < best_size:
             best, best_size = offsets, size
-        if size <= bound * GOOD_ENOUGH:
+        if best_size <= bound * (GOOD_ENOUGH if attempt < PLAIN_ORDERS - 1 else LEARNT_ENOUGH):
             break
         order.learn(ends)
     return Packing([int(best[b]) for b in block_of], max(best_size, 0), bound)
@@ -189,20 +199,25 @@ class _Order:
 
     def __init__(self, blocks: Ints, bound: int) -> None:
         self.blocks = blocks
-        self._bound = bound
+        self.bound = bound
+        self.best: tuple[int, Ints] = (NEVER, blocks)
         self._tie = np.argsort(blocks, kind="stable")
         self._rank: NDArray[np.float64] = self._tie.astype(np.float64)
 
     def learn(self, ends: Ints) -> None:
         """Move the blocks that end above the bound forward, the further the more they exceed it."""
-        excess = np.maximum(ends - self._bound, 0)
+        self.best = min(self.best, (int(ends.max(initial=0)), self.blocks), key=lambda found: found[0])
+        excess = np.maximum(ends - self.bound, 0)
         step = max(3.0, len(ends) * LEARNING_STEP)
         self._rank = self._rank - step * excess / max(1, int(excess.max(initial=0)))
         self.blocks = np.lexsort((self._tie, self._rank))
 
 
-def _attempts(extent: Ints, lives: Sequence[_Lives], bound: int) -> Iterator[_Order]:
-    """Orders to try until one is good enough: three plain ones, then what they learn. Ties go to the lower block."""
+def _attempts(extent: Ints, lives: Sequence[_Lives], neighbours: _Neighbours, bound: int) -> Iterator[_Order]:
+    """Orders to try until one is good enough: three plain ones, what they learn, then better ones of the large blocks.
+
+    Ties go to the lower block.
+    """
     length = np.zeros_like(extent)
     begin = np.full_like(extent, NEVER)
     for life in lives:
@@ -212,18 +227,45 @@ def _attempts(extent: Ints, lives: Sequence[_Lives], bound: int) -> Iterator[_Or
     keys = (begin, -extent, -length), (begin, -length, -extent), (-extent, begin)
     orders = [_Order(np.lexsort(key), bound) for key in keys]
     yield from orders
-    rounds = min(LEARNING_ROUNDS, LEARNING_WORK // max(1, len(extent)))
     for order in orders:
-        for _ in range(rounds):
+        for _ in range(min(LEARNING_ROUNDS, SEARCH // (2 * len(orders) * len(extent)))):
             yield order
+    for order in sorted(orders, key=lambda order: order.best[0]):
+        yield _Order(_climb(order.best[1], extent, neighbours, bound, SEARCH // (2 * len(orders))), bound)
 
 
-def _place(order: _Order, extent: Ints, neighbours: _Neighbours) -> Ints:
+def _climb(blocks: Ints, extent: Ints, neighbours: _Neighbours, bound: int, work: int) -> Ints:
+    """Reorder the large blocks by single moves, each kept unless it makes things worse, and put the small ones last.
+
+    A move takes a block that ended above the bound to an earlier place. `work` is how many blocks may be placed.
+    """
+    large = extent[blocks] * LARGE > bound
+    kept, small = blocks[large], blocks[~large]
+    if not len(kept):
+        return blocks
+    random = Random(0)
+    ends = _place(kept, extent, neighbours) + extent
+    best = int(ends[kept].max())
+    for _ in range(work // len(kept)):
+        if best <= bound:
+            break
+        block = random.choice(kept[ends[kept] > bound].tolist())
+        place = int(np.flatnonzero(kept == block)[0])
+        target = random.randrange(place + 1)
+        moved = np.concatenate((kept[:target], [block], kept[target:place], kept[place + 1 :]))
+        found = _place(moved, extent, neighbours) + extent
+        size = int(found[kept].max())
+        if size <= best:
+            kept, ends, best = moved, found, size
+    return np.concatenate((kept, small))
+
+
+def _place(order: Ints, extent: Ints, neighbours: _Neighbours) -> Ints:
     """First fit: each block takes the lowest place that none of the placed ones it conflicts with has."""
     offsets: Ints = np.zeros(len(extent), np.int64)
     ends: Ints = np.zeros(len(extent), np.int64)
     placed: Bools = np.zeros(len(extent), np.bool_)
-    for block in order.blocks.tolist():
+    for block in order.tolist():
         near = neighbours[block]
         near = near[placed[near]]
         size = int(extent[block])
