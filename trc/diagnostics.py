@@ -30,6 +30,20 @@ class Location:
         return None
 
 
+_WIDEST = 240
+"""Lines longer than this are shown around the column."""
+
+
+def _window(source: str, column: int) -> tuple[str, int]:
+    """What to show of a line, and where the column is in it."""
+    if len(source) <= _WIDEST:
+        return source, column
+    begin = max(0, min(column - 1 - _WIDEST // 2, len(source) - _WIDEST))
+    end = begin + _WIDEST
+    head, tail = "..." if begin else "", "..." if end < len(source) else ""
+    return f"{head}{source[begin:end]}{tail}", column - begin + len(head)
+
+
 @dataclass(frozen=True)
 class Diagnostic:
     """One problem. `source` is the text of the line, shown with a marker below the column."""
@@ -44,10 +58,10 @@ class Diagnostic:
         layer = f"layer '{self.layer}': " if self.layer else ""
         text = f"{where}error: {layer}{self.message}"
         if self.source is not None and self.location is not None:
+            line, column = _window(self.source, self.location.column)
             # Keep tabs, so that the marker stands below its column in any terminal.
-            before = self.source[: self.location.column - 1]
-            indent = "".join("\t" if ch == "\t" else " " for ch in before)
-            text += f"\n  {self.source}\n  {indent}^"
+            indent = "".join("\t" if ch == "\t" else " " for ch in line[: column - 1])
+            text += f"\n  {line}\n  {indent}^"
         return text
 
     def with_source(self, text: str) -> Diagnostic:

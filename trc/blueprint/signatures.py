@@ -43,7 +43,8 @@ _PADDING = Whole(0, MAX_SIDE)
 _MOMENTUM = Real("from 0 to 1", 0.0, 1.0)
 _EPSILON = Real("greater than 0 and at most 1", 0.0, 1.0, open_low=True)
 _RATE = Real("at least 0 and less than 1", 0.0, 1.0, open_high=True)
-_FINITE = Real("a finite number", float("-inf"), float("inf"))
+# Backward tells the branches of a leaky_relu apart by the sign of its result.
+_SLOPE = Real("finite and at least 0", 0.0, float("inf"))
 _POSITIVE = Real("finite and greater than 0", 0.0, float("inf"), open_low=True)
 
 _BN = (Parameter("momentum", _MOMENTUM, 0.1, keyword=True), Parameter("eps", _EPSILON, 1e-5, keyword=True))
@@ -151,7 +152,7 @@ SIGNATURES: dict[str, Signature] = {
         Signature("tanh_act"),
         Signature("silu"),
         Signature("relu6"),
-        Signature("leaky_relu", (Parameter("slope", _FINITE, 0.01),)),
+        Signature("leaky_relu", (Parameter("slope", _SLOPE, 0.01),)),
         Signature("hardswish"),
         Signature("elu", (Parameter("alpha", _POSITIVE, 1.0),)),
         Signature("sigmoid"),

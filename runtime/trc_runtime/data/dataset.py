@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,19 +96,24 @@ class Split:
             first = int(wrong[0])
             raise DataError(f"label {first} is {self.labels[first]}; the network has classes 0 to {classes - 1}")
 
-    def check_finite(self) -> None:
-        """Raise DataError for the first floating-point image that holds NaN or infinity."""
+    def check_finite(self, limit: float = math.inf) -> None:
+        """Raise DataError for the first floating-point image that holds NaN, infinity or a number beyond `limit`.
+
+        `limit` is the largest number of the type that the images are converted to.
+        """
         if self.images.dtype == np.uint8:
             return
+        narrower = limit < float(np.finfo(self.images.dtype).max)
         for first in range(0, len(self), 1024):  # in pieces: the mask of a whole set would be large
-            ok = np.isfinite(self.images[first : first + 1024]).all(axis=(1, 2, 3))
+            piece = self.images[first : first + 1024]
+            good = np.abs(piece) <= limit if narrower else np.isfinite(piece)
+            ok = good.all(axis=(1, 2, 3))
             if not ok.all():
-                n = first + int(np.argmin(ok))
-                h, w, c = (int(i) for i in np.argwhere(~np.isfinite(self.images[n]))[0])
-                raise DataError(
-                    f"image {n} holds {self.images[n, h, w, c]} at row {h}, column {w}, channel {c}; "
-                    "images must be finite"
-                )
+                n = int(np.argmin(ok))
+                h, w, c = (int(i) for i in np.argwhere(~good[n])[0])
+                value = piece[n, h, w, c]
+                why = f"beyond {limit:.5g}, the largest number here" if np.isfinite(value) else "images must be finite"
+                raise DataError(f"image {first + n} holds {value} at row {h}, column {w}, channel {c}; {why}")
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,21 @@ class DataError(ValueError):
 def read_bytes(path: Path, limit: int = 1 << 33) -> bytes:
     """The contents of a file, decompressed when it begins like a gzip file.
 
-    Reads at most `limit` bytes, so that a small compressed file cannot fill the memory. DataError names the file.
+    Reads at most `limit` bytes, and of an IDX file little more than its header announces, so that a small compressed
+    file cannot fill the memory. DataError names the file.
     """
     try:
         with path.open("rb") as plain:
             compressed = plain.read(2) == b"\x1f\x8b"
         chunks: list[bytes] = []
-        size = 0
+        size, announced = 0, None
         with gzip.open(path, "rb") if compressed else path.open("rb") as stream:
             while chunk := stream.read(_CHUNK):
+                if not chunks:
+                    announced = _announced(chunk)
                 size += len(chunk)
+                if announced is not None and size > announced + _CHUNK:
+                    raise DataError(f"{path}: holds more than the {announced} bytes that its header announces")
                 if size > limit:
                     raise DataError(f"{path}: holds more than {limit} bytes")
                 chunks.append(chunk)
@@ -48,6 +53,13 @@ def read_bytes(path: Path, limit: int = 1 << 33) -> bytes:
     except OSError as err:
         raise DataError(f"{path}: cannot be read: {err.strerror or err}") from None
     return b"".join(chunks)
+
+
+def _announced(head: bytes) -> int | None:
+    """The size in bytes that the header of an IDX file of unsigned bytes announces; None without such a header."""
+    if len(head) < 4 or head[:3] != b"\0\0\x08" or len(head) < 4 + 4 * head[3]:
+        return None
+    return 4 + 4 * head[3] + prod(int.from_bytes(head[4 + 4 * i : 8 + 4 * i], "big") for i in range(head[3]))
 
 
 def _parse(data: bytes, where: str, magic: int, what: str) -> NDArray[np.uint8]:

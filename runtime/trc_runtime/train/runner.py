@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
+import operator
 import os
 import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,10 @@ from numpy.typing import NDArray
 from trc_runtime.data.dataset import Dataset, Split
 from trc_runtime.data.idx import DataError
 from trc_runtime.data.loader import Batch, Batches, Filler
+from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.plan import Plan, Step
+from trc_runtime.schema.regions import Region
 from trc_runtime.train import checkpoint
 from trc_runtime.train.feeding import Feeder, Session
 from trc_runtime.train.metrics import EpochResult, EvalResult, StepResult, TrainingResult, summarise
@@ -60,6 +64,7 @@ class Runner:
         self.session = session
         self.epoch = 0
         session.initialise()
+        self._limit = _largest(plan)
         self.tensors = Tensors(plan, session, self._parameters_changed)
         self._steps: dict[str, Step] = {s.name: s for s in plan.steps}
         self._names = {t.name for t in plan.tensors}
@@ -82,7 +87,7 @@ class Runner:
         split = _as_split(images, labels)
         column = self._train_column(split)
         split.check_labels(self.plan.config.num_classes)
-        split.check_finite()
+        split.check_finite(self._limit)
         filler = Filler(split)
         self.launch("train", filler, Batch(0, 0, len(split)), column)
         return StepResult(
@@ -122,7 +127,7 @@ class Runner:
             split = _as_split(images, labels)
         batches = self._cut_val(split)
         split.check_labels(self.plan.config.num_classes)
-        split.check_finite()
+        split.check_finite(self._limit)
         self._run_if_present("fold_bn")
         self._run_if_present("clear_metrics")
         filler = Filler(split)
@@ -190,6 +195,9 @@ class Runner:
         epochs = config.epochs if epochs is None else epochs
         if epochs is None:
             raise ScheduleError("the number of epochs is unknown: give epochs= (--epochs)")
+        epochs, validate_every = _whole("epochs", epochs), _whole("validate_every", validate_every)
+        if not isinstance(cast(object, data), Dataset):
+            raise DataError(f"run takes a trc_runtime.data.dataset.Dataset, not {type(data).__name__}")
         if epochs < 1 or validate_every < 1:
             raise ScheduleError(f"epochs and validate_every must be at least 1, not {epochs} and {validate_every}")
         batches = self._prepare(data, epochs)
@@ -223,7 +231,7 @@ class Runner:
         self._cut_val(data.val)
         for split in (data.train, data.val):
             split.check_labels(config.num_classes)
-            split.check_finite()
+            split.check_finite(self._limit)
         last = self.plan.variants[Variant.TRAIN_LAST.value].batch
         batches = self._cut(data.train, base.batch, last, config.train_samples, "train_samples")
         if config.epochs is not None and epochs <= config.epochs:
@@ -328,9 +336,35 @@ class Runner:
         return int(self.session.read(name).reshape(-1)[0])
 
 
+_LARGEST = {
+    DType.F16: float(np.finfo(np.float16).max),
+    DType.BF16: (2 - 2.0**-7) * 2.0**127,
+    DType.F32: float(np.finfo(np.float32).max),
+}
+
+
+def _largest(plan: Plan) -> float:
+    """The largest number that the images' type can hold: a larger one would become infinity."""
+    dtype = next((t.dtype for t in plan.tensors if t.region is Region.I_A_DATA), DType.F32)
+    return _LARGEST.get(dtype, math.inf)
+
+
+def _array(what: str, given: object) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as err:
+        raise DataError(f"the {what} are not one array: {err}") from None
+
+
+def _whole(what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise ScheduleError(f"{what} must be a whole number, not {value!r}")
+    return operator.index(value)
+
+
 def _as_split(images: NDArray[Any], labels: NDArray[Any]) -> Split:
     """Check the types of a user's arrays; what they hold is checked later."""
-    images, labels = np.asarray(images), np.asarray(labels)
+    images, labels = _array("images", images), _array("labels", labels)
     if images.dtype == np.uint8:
         raise DataError("images are unsigned bytes: normalise them first, as (x / 255 - mean) / std in float32")
     if not np.issubdtype(labels.dtype, np.integer):

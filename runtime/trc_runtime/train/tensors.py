@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,10 @@ def is_parameter(tensor: Tensor) -> bool:
     return Region.W_BN_BIAS.ordinal <= tensor.region.ordinal <= Region.W_DEEP_CONV.ordinal
 
 
+_COUNTERS = ("iteration", "applied")
+"""They index tables."""
+
+
 class Tensors(MutableMapping[str, NDArray[Any]]):
     """Reading gives a copy in the logical shape; assigning fills the tensor.
 
@@ -52,6 +56,8 @@ class Tensors(MutableMapping[str, NDArray[Any]]):
     def _find(self, name: str) -> Tensor:
         if (tensor := self._state.get(name)) is not None:
             return tensor
+        if not isinstance(cast(object, name), str):
+            raise TensorNameError(f"tensors are found by their names, such as 'fc1.weight', not by {name!r}")
         if name in self._transient:
             raise TensorNameError(f"tensor '{name}' lives only within a step: its memory is shared")
         close = get_close_matches(name, self._state, n=3)
@@ -71,6 +77,8 @@ class Tensors(MutableMapping[str, NDArray[Any]]):
     def __setitem__(self, name: str, value: NDArray[Any]) -> None:
         tensor = self._find(name)
         value = np.asarray(value)
+        if name in _COUNTERS and value.size and value.dtype.kind in "iuf" and value.min() < 0:
+            raise ValueError(f"tensor '{name}' counts steps: it cannot be {value.min()}")
         if is_gradient(tensor) and (scale := self._scale()) != 1:
             value = value * scale
         self._session.write(name, value)

@@ -34,7 +34,7 @@ leaves: st.SearchStrategy[bp.Layer] = st.one_of(
     _call(bp.bn, rates, epsilons),
     *[_call(f) for f in (bp.relu, bp.tanh_act, bp.silu, bp.relu6, bp.hardswish, bp.sigmoid)],
     *[_call(f) for f in (bp.flatten, bp.channel_padding, bp.gap, bp.identity)],
-    _call(bp.leaky_relu, st.floats(allow_nan=False, allow_infinity=False)),
+    _call(bp.leaky_relu, st.floats(min_value=0, allow_infinity=False)),
     _call(bp.elu, st.floats(min_value=0, exclude_min=True, allow_infinity=False)),
     _call(bp.dropout, st.floats(0, 1, exclude_max=True)),
     _pool(bp.maxpool),

@@ -57,7 +57,7 @@ class LeakyReluOp(ActivationOp):
     """x where positive, slope x elsewhere: `%y = arch.leaky_relu %x {slope = 0.2}`."""
 
     name = "arch.leaky_relu"
-    FIELDS: ClassVar[tuple[Field, ...]] = (FloatField("slope", 0.01),)
+    FIELDS: ClassVar[tuple[Field, ...]] = (FloatField("slope", 0.01, least=0.0, bounds="[)"),)
     slope = prop_def(FloatAttr[Float64Type])
 
     def __init__(self, x: SSAValue, slope: float = 0.01, layer: str | None = None) -> None:

@@ -223,6 +223,7 @@ class FloatField(Field):
         if above and below and math.isfinite(value):
             return None
         limits = [
+            "" if math.isfinite(value) else "finite",
             f"{'at least' if self.bounds[0] == '[' else 'above'} {self.least}" if math.isfinite(self.least) else "",
             f"{'at most' if self.bounds[1] == ']' else 'below'} {self.most}" if math.isfinite(self.most) else "",
         ]

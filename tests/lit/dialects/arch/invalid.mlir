@@ -155,6 +155,14 @@ arch.model @m(%x: tensor<?x8x8x4xf32>) {
 // -----
 
 arch.model @m(%x: tensor<?x8x8x4xf32>) {
+  // expected-error@+1 {{layer 'l': arch.leaky_relu: slope is -0.5 and should be at least 0.0}}
+  %0 = arch.leaky_relu %x {slope = -0.5} layer "l"
+  arch.output %0
+}
+
+// -----
+
+arch.model @m(%x: tensor<?x8x8x4xf32>) {
   // expected-error@+1 {{layer 'd': arch.dropout: p is 1.0 and should be at least 0.0 and below 1.0}}
   %0 = arch.dropout %x {p = 1.0} layer "d"
   arch.output %0

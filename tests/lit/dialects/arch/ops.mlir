@@ -26,8 +26,8 @@ arch.model @layers(%x: tensor<?x32x32x8xf32>) {
   %9 = arch.relu6 %8
   // CHECK-NEXT: arch.leaky_relu %{{[0-9a-z]+$}}
   %10 = arch.leaky_relu %9
-  // CHECK-NEXT: arch.leaky_relu %{{.*}} {slope = -0.2}
-  %11 = arch.leaky_relu %10 {slope = -0.2}
+  // CHECK-NEXT: arch.leaky_relu %{{.*}} {slope = 0.2}
+  %11 = arch.leaky_relu %10 {slope = 0.2}
   // CHECK-NEXT: arch.hardswish
   %12 = arch.hardswish %11
   // CHECK-NEXT: arch.elu %{{[0-9a-z]+$}}

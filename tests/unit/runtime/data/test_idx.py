@@ -77,6 +77,24 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
         idx.read_bytes(path, 1 << 20)
 
 
+def test_no_more_is_decompressed_than_the_header_announces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(GOOD + bytes(1 << 26)))
+    read = 0
+    plain = gzip.GzipFile.read
+
+    def counted(self: gzip.GzipFile, size: int | None = -1) -> bytes:
+        nonlocal read
+        data = plain(self, size)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(gzip.GzipFile, "read", counted)
+    with pytest.raises(DataError, match=r"bomb\.gz: holds more than the 40 bytes that its header announces"):
+        idx.read_images(path)
+    assert read < 1 << 22
+
+
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read: No such file"):
         idx.read_images(tmp_path / "none")

@@ -78,6 +78,11 @@ def test_errors_become_messages(error: BaseException, code: int, message: str, c
     assert capsys.readouterr().err == message
 
 
-def test_faults_of_ours_are_not_hidden() -> None:
+def test_faults_of_ours_are_one_line_and_not_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    def faulty() -> None:
+        raise ZeroDivisionError("surprise")
+
+    assert guarded("prog", faulty) == 1
+    assert "prog: error: trc failed inside: ZeroDivisionError: surprise" in capsys.readouterr().err
     with pytest.raises(ZeroDivisionError):
-        guarded("prog", lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+        guarded("prog", faulty, debug=True)

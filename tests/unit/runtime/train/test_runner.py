@@ -76,6 +76,9 @@ def test_the_last_batch_has_its_own_variant() -> None:
         (lambda x, y: (x, np.where(np.arange(8) == 3, -1, y)), "label 3 is -1"),
         (lambda x, y: (x, np.where(np.arange(8) == 3, 1 << 32, y)), "label 3 is 4294967296"),
         (lambda x, y: (np.where(np.arange(8).reshape(8, 1, 1, 1) == 6, np.inf, x), y), "image 6 holds inf"),
+        (lambda x, y: (x.astype(np.float64) + 1e300, y), r"image 0 holds 1e\+300 at .*; beyond 3.4028e\+38"),
+        (lambda x, y: ([[1.0], [1.0, 2.0]], y), "the images are not one array"),
+        (lambda x, y: (x, [[1], [2, 3]]), "the labels are not one array"),
     ],
 )
 def test_bad_batches_are_refused_before_anything_runs(change: object, message: str) -> None:
@@ -436,3 +439,34 @@ def test_a_constant_rate_without_any_counts() -> None:
     plan = linear_plan(schedule=Constant(base_lr=0.25), epochs=None, train_samples=None, rates=1)
     _, session = make(plan=plan)
     assert session.read("lr_table").reshape(-1).tolist() == [0.25]
+
+
+# ---------------------------------------------------------------- other mistakes
+
+
+@pytest.mark.parametrize("epochs", [1.5, "2", True])
+def test_epochs_are_whole_numbers(data: Dataset, epochs: object) -> None:
+    runner, _ = make()
+    with pytest.raises(ScheduleError, match="epochs must be a whole number, not"):
+        runner.run(data, epochs)  # type: ignore[arg-type]
+
+
+def test_a_run_needs_a_data_set() -> None:
+    runner, _ = make()
+    with pytest.raises(DataError, match=r"run takes a .*Dataset, not tuple"):
+        runner.run(batch(), 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [5, None, ("fc1", "weight")])
+def test_tensors_are_found_by_name(name: object) -> None:
+    runner, _ = make()
+    with pytest.raises(KeyError, match="tensors are found by their names, such as"):
+        runner.tensors[name]  # type: ignore[index]
+
+
+def test_counters_are_not_negative() -> None:
+    """They index the table of rates."""
+    runner, _ = make()
+    for name in ("iteration", "applied"):
+        with pytest.raises(ValueError, match=f"tensor '{name}' counts steps: it cannot be -5"):
+            runner.tensors[name] = np.full((1, 1, 1, 1), -5)
