@@ -63,9 +63,9 @@ def _path() -> Path:
     return build((files("trc_runtime.cpu.conv") / "native.c").read_bytes(), "conv")
 
 
-def build(source: bytes, stem: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """The path of a compiled source, which is compiled if need be. BuildError where that is not possible."""
-    command = compiler()
+def build(source: bytes, stem: str, extra: tuple[str, ...] = ()) -> Path:
+    """The path of a source that is compiled, if need be, with FLAGS and `extra`. BuildError where that cannot be."""
+    command, flags = compiler(), (*FLAGS, *extra)
     key = hashlib.sha256()
     for part in (source, _output([*command, "--version"]), _machine(), repr((command, flags)).encode()):
         key.update(len(part).to_bytes(8, "little") + part)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trc_runtime.cpu.conv.build import FLAGS, BuildError, build
+from trc_runtime.cpu.conv.build import BuildError, build
 
 KINDS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
 """Storage types by the number that the library calls them by."""
@@ -22,7 +22,7 @@ def library() -> ctypes.CDLL | None:
     source = (files("trc_runtime.cpu.rows") / "native.c").read_bytes()
     try:
         # each product and each sum is one rounding, as in NumPy
-        return _declared(ctypes.CDLL(str(build(source, "rows", (*FLAGS, "-ffp-contract=off")))))
+        return _declared(ctypes.CDLL(str(build(source, "rows", ("-ffp-contract=off",)))))
     except (BuildError, OSError):
         return None
 
