@@ -88,6 +88,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20.0, help="measuring time a model at most (default 20)")
     parser.add_argument("--batch", type=int, help="instead of the models' own batch")
     parser.add_argument("--precision", default="amp-fp16", choices=("amp-fp16", "amp-bf16"))
+    parser.add_argument("--autotune", metavar="FILE", help="trc measures cuDNN's engines and keeps the choices here")
     parser.add_argument("--output", type=Path, help="write the result here too")
     return parser.parse_args()
 
@@ -95,7 +96,7 @@ def parse() -> argparse.Namespace:
 # ---------------------------------------------------------------- contenders
 
 
-def trc_contender(name: str, model: Model, batch: int, precision: str) -> Contender:
+def trc_contender(name: str, model: Model, batch: int, args: argparse.Namespace) -> Contender:
     """The network compiled by trc, its input already on the device."""
     import trc
     from trc.models import ZOO
@@ -108,7 +109,8 @@ def trc_contender(name: str, model: Model, batch: int, precision: str) -> Conten
         ZOO[name](),
         batch=batch,
         target="cuda",
-        precision=precision,
+        precision=args.precision,
+        autotune=args.autotune,
         optimizer=optimizer,
         schedule=trc.Constant(base_lr=model.rate),
         loss=trc.CrossEntropy(label_smoothing=SMOOTHING),
@@ -228,11 +230,11 @@ def torch_contender(name: str, model: Model, batch: int, precision: str, mode: s
     return Contender(step, torch.cuda.synchronize, lambda: float(last[0]), facts)
 
 
-def make(contender: str, name: str, model: Model, batch: int, precision: str) -> Contender:
+def make(contender: str, name: str, model: Model, batch: int, args: argparse.Namespace) -> Contender:
     """A contender, after its first steps."""
     if contender == "trc":
-        return trc_contender(name, model, batch, precision)
-    return torch_contender(name, model, batch, precision, contender)
+        return trc_contender(name, model, batch, args)
+    return torch_contender(name, model, batch, args.precision, contender)
 
 
 # ---------------------------------------------------------------- measuring
@@ -309,7 +311,7 @@ def run_model(name: str, wanted: list[str], args: argparse.Namespace) -> dict[st
     result: dict[str, Any] = {"batch": batch, "contenders": {}}
     for contender in wanted:
         try:
-            contenders[contender] = make(contender, name, model, batch, args.precision)
+            contenders[contender] = make(contender, name, model, batch, args)
             print(f"  {contender}: first step after {contenders[contender].facts['seconds_to_first_step']:.1f} s")
         except Exception as err:
             traceback.print_exc()

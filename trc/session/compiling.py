@@ -135,7 +135,9 @@ def compile(model: Model, **options: Unpack[CompileOptions]) -> Executable:
         from trc.session import cuda
 
         files = cuda.build(plan)
-        return Executable(plan, cuda.open_session(plan, files), module=lowered.module, cuda=files)
+        return Executable(
+            plan, cuda.open_session(plan, files, options.get("autotune")), module=lowered.module, cuda=files
+        )
     refuse_missing_kernels(plan)
     try:
         return Executable(plan, CpuSession(plan), module=lowered.module)

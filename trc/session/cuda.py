@@ -40,10 +40,10 @@ class CudaFiles:
 
 @contextmanager
 def messages() -> Generator[None]:
-    """What goes wrong on the device, in its libraries or for want of them becomes a CompileError."""
+    """What goes wrong on the device, in its libraries, or for want of them or of memory becomes a CompileError."""
     try:
         yield
-    except CudaError as err:
+    except (CudaError, MemoryError, ValueError) as err:
         raise CompileError(str(err)) from None
 
 
@@ -100,13 +100,22 @@ def read_properties(path: str | os.PathLike[str]) -> tuple[str, str]:
 # ---------------------------------------------------------------- on the device
 
 
-def open_session(plan: Plan, files: CudaFiles) -> CudaSession:
-    """A session on the first GPU. CompileError says what is missing."""
+def open_session(plan: Plan, files: CudaFiles, autotune: str | os.PathLike[str] | None = None) -> CudaSession:
+    """A session on the first GPU. CompileError says what is missing.
+
+    `autotune` is a file of cuDNN engines measured on this GPU; what it lacks is measured first.
+    """
     with messages():
         from trc_runtime.cuda.session import CudaSession
 
         kernels, driver = (files.sources[name].decode() for name in (KERNELS, DRIVER))
-        return CudaSession(plan, kernels, driver)
+        choices: Mapping[str, str] = {}
+        if autotune is not None:
+            from trc_runtime.cuda.autotune import tune
+            from trc_runtime.cuda.bundle import read_sources
+
+            choices = tune(read_sources(plan, kernels, driver), Path(autotune)).choices
+        return CudaSession(plan, kernels, driver, choices=choices)
 
 
 def open_bundle(bundle: Bundle) -> tuple[CudaSession, CudaFiles]:

@@ -61,7 +61,8 @@ class CompileOptions(TypedDict, total=False):
     """Keyword arguments of `trc.compile` and `trc.lower`; all may be left out where a default makes sense.
 
     Sample counts left out mean unknown: full batches only. `num_classes` defaults to the network's output channels,
-    `train_resolution` may be one resolution or (begin, end).
+    `train_resolution` may be one resolution or (begin, end). `autotune` is a file of cuDNN engines measured on this
+    GPU; what it lacks is measured and added.
     """
 
     input: Sequence[int] | None
@@ -83,6 +84,7 @@ class CompileOptions(TypedDict, total=False):
     fuse: bool
     planner: str
     choices: str | None
+    autotune: str | os.PathLike[str] | None
 
 
 DEFAULTS: CompileOptions = {
@@ -105,6 +107,7 @@ DEFAULTS: CompileOptions = {
     "fuse": True,
     "planner": "packed",
     "choices": None,
+    "autotune": None,
 }
 
 
@@ -224,6 +227,10 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
         raise _fail(f"seed must be a whole number from 0 to 2**64 - 1, not {o['seed']!r}")
     if not isinstance(o["fuse"], bool):
         raise _fail(f"fuse must be True or False, not {o['fuse']!r}")
+    if o["autotune"] is not None and o["target"] != "cuda":
+        raise _fail("autotune measures cuDNN's engines: it goes with target='cuda'")
+    if not isinstance(o["autotune"], str | os.PathLike | None):
+        raise _fail(f"autotune must be the path of a file, not {o['autotune']!r}")
     if not isinstance(o["choices"], str | os.PathLike | None):
         raise _fail(f"choices must be the path of a file, not {o['choices']!r}")
     classes = _positive("num_classes", num_classes)

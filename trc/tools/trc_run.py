@@ -41,6 +41,9 @@ _SMOOTHING = 0.1
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="a .bp file, or the folder of a bundle")
     add_model_options(parser, _BATCH)
+    parser.add_argument(
+        "--autotune", metavar="FILE", help="with --target cuda: cuDNN engines measured on this GPU, measured if missing"
+    )
 
 
 def _parser() -> Parser:
@@ -74,7 +77,7 @@ def _is_bundle(args: argparse.Namespace) -> bool:
     """Whether the model is a folder; then no option may say how to compile it."""
     if not args.model.is_dir():
         return False
-    for name in (*MODEL_OPTIONS, *LEARNING_OPTIONS):
+    for name in (*MODEL_OPTIONS, *LEARNING_OPTIONS, "autotune"):
         if getattr(args, name, None) is not None:
             option = "--lr" if name == "base_lr" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{args.model} is compiled already: {option} cannot change it")
@@ -91,6 +94,8 @@ def _options(args: argparse.Namespace, data: Dataset | None, *, learning: bool) 
         "loss": _loss(args),
         **model_options(args),
     }
+    if args.autotune is not None:
+        options["autotune"] = args.autotune
     if args.input is None and data is not None and load_blueprint(args.model).input is None:
         options["input"] = data.train.shape
     if learning:

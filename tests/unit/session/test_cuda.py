@@ -14,7 +14,8 @@ from tests.unit.codegen.cuda.emulator import COMPILER
 from tests.unit.runtime.cuda.fake import FakePlanned, compile_for_host, install
 from trc.session import Executable
 from trc.tools.trc_run import main
-from trc_runtime.cuda import cubins, dnn
+from trc_runtime.cuda import autotune, cubins, dnn
+from trc_runtime.cuda.autotune import Engines, Machine, keys_of
 from trc_runtime.cuda.session import CudaSession
 from trc_runtime.data.dataset import Dataset
 from trc_runtime.data.synthetic import synthetic
@@ -114,3 +115,27 @@ def test_the_tools_run_it(bp: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     # A bundle knows its sample counts; synthetic data follows them.
     assert runtime_main.main([str(tmp_path / "out"), "train", "--data", "synthetic", "-q"]) == 0
     assert "epochs=2" in capsys.readouterr().out
+
+
+def test_measured_engines_reach_the_session(bp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, str | None] = {}
+
+    def make(planner: object, key: str, description: Any, choice: str | None = None) -> FakePlanned:
+        taken[key] = choice
+        return FakePlanned(key, description)
+
+    def measured(sources: Any, path: Path) -> Engines:
+        assert path == tmp_path / "engines.json"
+        return Engines(Machine("H200", "1", "9"), dict.fromkeys(keys_of(sources), ("fast", 1.0, 2.0)))
+
+    monkeypatch.setattr(dnn, "make_plan", make)
+    monkeypatch.setattr(autotune, "tune", measured)
+    trc.compile(bp, target="cuda", schedule=trc.Constant(base_lr=0.1), autotune=tmp_path / "engines.json")
+    assert set(taken.values()) == {"fast"}  # in single precision inference runs the graphs of training
+
+
+def test_measuring_engines_needs_the_target(bp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(trc.CompileError, match="goes with target='cuda'"):
+        trc.compile(bp, autotune="engines.json")
+    assert main(["bench", str(bp), "--autotune", "engines.json"]) == 1
+    assert "goes with target='cuda'" in capsys.readouterr().err

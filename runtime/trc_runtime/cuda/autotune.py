@@ -1,0 +1,217 @@
+"""The fastest cuDNN engine of each graph, measured once and written down.
+
+Heuristics order a graph's engines; a measurement on the device at hand orders them better. Only engines that a session
+may use take part (deterministic, and of full precision where that is asked for). The file names the GPU and the
+versions it holds for, and grows with the graphs of other networks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from trc_runtime.cpu.half import narrowed
+from trc_runtime.cuda import dnn
+from trc_runtime.cuda._cudnn import Planner
+from trc_runtime.cuda.bundle import Sources
+from trc_runtime.cuda.calls import CudnnCall
+from trc_runtime.cuda.context import Context
+from trc_runtime.cuda.errors import CudaError, DnnError, DriverCallError
+from trc_runtime.schema.dtypes import DType
+from trc_runtime.schema.files import write_atomically
+from trc_runtime.schema.regions import SLOT_ALIGNMENT, align_up
+
+CANDIDATES = 8
+"""Engines of a graph that are tried, in the heuristics' order."""
+
+RUNS, ROUNDS = 5, 3
+"""Executions in a captured graph, and launches of that graph; the fastest launch counts."""
+
+GAIN = 0.02
+"""By how much an engine must be faster than the heuristics' first to be chosen."""
+
+_FORMAT, _VERSION = "trc-engines", 1
+_PATTERN_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What measurements hold for."""
+
+    device: str
+    frontend: str
+    cudnn: str
+
+
+@dataclass
+class Engines:
+    """Measured choices by their graph's key: the engine, its time and that of the heuristics' first in microseconds."""
+
+    machine: Machine
+    found: dict[str, tuple[str, float, float]] = field(default_factory=dict[str, tuple[str, float, float]])
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What a session takes as `choices`."""
+        return {key: name for key, (name, _, _) in self.found.items()}
+
+    def to_json(self) -> str:
+        """The file's text."""
+        machine = {"device": self.machine.device, "frontend": self.machine.frontend, "cudnn": self.machine.cudnn}
+        engines = {
+            key: {"engine": name, "microseconds": round(best, 2), "heuristic_microseconds": round(first, 2)}
+            for key, (name, best, first) in sorted(self.found.items())
+        }
+        return json.dumps({"format": _FORMAT, "version": _VERSION, **machine, "engines": engines}, indent=1) + "\n"
+
+
+def read_engines(path: Path) -> Engines:
+    """Read a file of measurements; CudaError says what is wrong with it."""
+    try:
+        parsed: Any = json.loads(path.read_text(encoding="utf-8"))
+        if parsed["format"] != _FORMAT or parsed["version"] != _VERSION:
+            raise CudaError(f"{path}: not a file of measured engines that this version reads")
+        machine = Machine(str(parsed["device"]), str(parsed["frontend"]), str(parsed["cudnn"]))
+        engines = cast("dict[str, dict[str, Any]]", parsed["engines"])
+        found = {
+            str(key): (str(e["engine"]), float(e["microseconds"]), float(e["heuristic_microseconds"]))
+            for key, e in engines.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
+        raise CudaError(f"{path}: cannot read the measured engines: {type(err).__name__}: {err}") from None
+    return Engines(machine, found)
+
+
+def keys_of(sources: Sources, column: int = 0) -> list[str]:
+    """The graphs of the definitions that were captured for a column, in order."""
+    keys = (
+        call.key
+        for capture, definition in zip(sources.plan.captures, sources.definitions, strict=True)
+        if capture.column == column
+        for node in definition.nodes.values()
+        for call in node.calls
+        if isinstance(call, CudnnCall)
+    )
+    return list(dict.fromkeys(keys))
+
+
+def tune(sources: Sources, path: Path, device: int = 0) -> Engines:
+    """The engines for the full training batch of a network: read from the file, and measured where it lacks them.
+
+    The file is written anew when something was measured. CudaError for a file of another GPU or version.
+    """
+    context = Context(device)
+    try:
+        machine = Machine(context.name, *dnn.versions())
+        engines = read_engines(path) if path.exists() else Engines(machine)
+        if engines.machine != machine:
+            raise CudaError(
+                f"{path} was measured on {engines.machine}, this is {machine}: measure again in another file"
+            )
+        missing = [key for key in keys_of(sources) if key not in engines.found]
+        if missing:
+            engines.found |= measure(context, {key: sources.cudnn[key] for key in missing})
+            write_atomically(path, engines.to_json().encode())
+        return engines
+    finally:
+        context.close()
+
+
+def measure(context: Context, graphs: Mapping[str, dnn.Description]) -> dict[str, tuple[str, float, float]]:
+    """The fastest engine of each graph, its time and that of the heuristics' first, in microseconds."""
+    planner = Planner(context.handle())
+    sizes = {
+        key: [align_up(dnn.tensor_bytes(t), SLOT_ALIGNMENT) for t in d["tensors"].values()] for key, d in graphs.items()
+    }
+    tensors = max(sum(s) for s in sizes.values())
+    bench = _Bench(context, tensors, {str(d["dtype"]) for d in graphs.values()})
+    try:
+        return {key: bench.best(planner, key, d, sizes[key]) for key, d in graphs.items()}
+    finally:
+        bench.close()
+
+
+class _Bench:
+    """Device memory with numbers in it, and a clock."""
+
+    def __init__(self, context: Context, tensors: int, dtypes: set[str]) -> None:
+        self._context = context
+        self._driver = driver = context.driver
+        self._memory = driver.allocate(tensors + dnn.WORKSPACE_LIMIT)
+        self._workspace = self._memory + tensors
+        self._events = driver.event(timing=True), driver.event(timing=True)
+        pattern = _pattern(sorted(dtypes)[0])
+        done = min(pattern.nbytes, tensors)
+        driver.to_device(self._memory, pattern.ctypes.data, done)
+        while done < tensors:
+            part = min(done, tensors - done)
+            driver.copy(self._memory + done, self._memory, part, context.main)
+            done += part
+        driver.synchronize(context.main)
+
+    def best(
+        self, planner: Planner, key: str, description: dnn.Description, sizes: Sequence[int]
+    ) -> tuple[str, float, float]:
+        """The fastest engine of a graph."""
+        begins = np.cumsum([0, *sizes[:-1]])
+        places = {r: self._memory + int(b) for r, b in zip(description["tensors"], begins, strict=True)}
+        times: dict[str, float] = {}
+        for name in dnn.candidates(planner, description)[:CANDIDATES]:
+            try:
+                planned = dnn.make_plan(planner, key, description, name)
+                if planned.workspace <= dnn.WORKSPACE_LIMIT:
+                    times[planned.plan.name] = self._microseconds(planned, places)
+            except (DnnError, DriverCallError):
+                continue  # a candidate need not build, be deterministic, or allow a capture
+        if not times:
+            return dnn.make_plan(planner, key, description).plan.name, 0.0, 0.0
+        first = next(iter(times))
+        fastest = min(times, key=lambda name: times[name])
+        chosen = fastest if times[fastest] < (1 - GAIN) * times[first] else first
+        return chosen, times[chosen], times[first]
+
+    def _microseconds(self, planned: dnn.Planned, places: Mapping[str, int]) -> float:
+        """The time of one execution among several in a captured graph."""
+        driver, stream, handle = self._driver, self._context.main, self._context.handle()
+        planned.execute(places, self._workspace, handle)  # what is loaded lazily is loaded now
+        driver.synchronize(stream)
+        driver.begin_capture(stream)
+        try:
+            for _ in range(RUNS):
+                planned.execute(places, self._workspace, handle)
+        finally:
+            graph = driver.end_capture(stream)
+        executable = driver.instantiate(graph)
+        begin, end = self._events
+        found: list[float] = []
+        try:
+            driver.launch_graph(executable, stream)
+            for _ in range(ROUNDS):
+                driver.record(begin, stream)
+                driver.launch_graph(executable, stream)
+                driver.record(end, stream)
+                driver.wait_event(end)
+                found.append(1e3 * driver.milliseconds(begin, end) / RUNS)
+        finally:
+            driver.destroy_exec(executable)
+            driver.destroy_graph(graph)
+        return min(found)
+
+    def close(self) -> None:
+        """Give everything back."""
+        for event in self._events:
+            self._driver.destroy_event(event)
+        self._driver.free(self._memory)
+
+
+def _pattern(dtype: str) -> np.ndarray[Any, Any]:
+    """Numbers such as activations are: kernels can run faster on zeros."""
+    kind = DType(dtype)
+    count = _PATTERN_BYTES // kind.itemsize
+    numbers = np.random.default_rng(0).standard_normal(count, dtype=np.float32)
+    return narrowed(numbers, kind.numpy) if kind.is_half else numbers
