@@ -176,7 +176,7 @@ class Driver:
         self._check("cuMemcpyHtoD", self._d.cuMemcpyHtoD(target, source, size))
         # From pageable memory the call returns when the bytes are staged, not when they have arrived, and our streams do
         # not wait for the default one.
-        self._check("cuStreamSynchronize", self._d.cuStreamSynchronize(self._d.CUstream(0)))
+        self._check("cuCtxSynchronize", self._d.cuCtxSynchronize())
 
     def to_host(self, target: int, source: int, size: int) -> None:
         """Copy to host memory and wait."""
