@@ -44,19 +44,18 @@ def own_cases() -> dict[str, list[Case]]:
 
 
 @cache
-def own_source() -> str:
-    """One kernels.cu with the kernels of all cases."""
+def own_source(kind: str) -> str:
+    """One kernels.cu with the kernels of all cases of a kind."""
     instances: dict[str, Instance] = {}
-    for group in own_cases().values():
-        for case in group:
-            instances |= {launch.instance.name: launch.instance for launch in case.lowered.launches}
+    for case in own_cases()[kind]:
+        instances |= {launch.instance.name: launch.instance for launch in case.lowered.launches}
     return source_of(dict(sorted(instances.items())))
 
 
 @cache
-def own_cubin(architecture: str) -> Cubin:
+def own_cubin(kind: str, architecture: str) -> Cubin:
     """Its device code, compiled once."""
-    return session_module.compile_cubin(own_source(), architecture)
+    return session_module.compile_cubin(own_source(kind), architecture)
 
 
 class OnDevice:
@@ -70,7 +69,8 @@ class OnDevice:
     def run(self, launches: object, arena: np.ndarray, scratch: np.ndarray) -> None:
         """The interface of `Emulator`."""
         plan, code = self._case.plan, generate(self._case.plan)
-        cubin = own_cubin(self._architecture).code if code.program.instances else None
+        kind = plan.nodes[0].kind
+        cubin = own_cubin(kind, self._architecture).code if code.program.instances else None
         with CudaSession(plan, code.kernels, code.driver, cubin=cubin, graphs=self._graphs) as session:
             session.poison(0xFF)
             session.write_bytes(0, arena)
@@ -133,19 +133,11 @@ def run_dnn(case: DnnCase, graphs: bool = True) -> tuple[dict[str, float], Mappi
 
 
 @cache
-def plan_of(model: str, precision: str, batch: int, size: tuple[int, int, int], classes: int = 10, **more: Any) -> Plan:
+def plan_of(model: str, precision: str, batch: int, size: tuple[int, int, int], **more: Any) -> Plan:
     """A model of `examples/models` (or one of NETS) for target cuda, small."""
     source: Any = NETS[model]() if model in NETS else MODELS / f"{model}.bp"
-    return lower_to_plan(
-        source,
-        precision=precision,
-        batch=batch,
-        input=size,
-        num_classes=classes,
-        val_batch=batch,
-        target="cuda",
-        **more,
-    )
+    common: Any = {"precision": precision, "batch": batch, "input": size, "val_batch": batch}
+    return lower_to_plan(source, target="cuda", **common, **more)
 
 
 @cache

@@ -71,7 +71,7 @@ def plan_of_exact(key) -> Plan:
 
     model, _, batch, size = key
     source = NETS[model]() if model in NETS else MODELS / f"{model}.bp"
-    return lower_to_plan(source, precision="fp64", batch=batch, input=size, num_classes=10, val_batch=batch)
+    return lower_to_plan(source, precision="fp64", batch=batch, input=size, val_batch=batch)
 
 
 def test_training_goes_like_on_the_cpu() -> None:
