@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack, cast
@@ -91,15 +93,28 @@ def run_phases(
         choices=None if (choices := complete.get("choices")) is None else os.fspath(choices),
     )
     ctx = make_context()
-    for phase in order[: order.index(to) + 1]:
-        for step in _passes_of(phase, passes):
-            begin = time.perf_counter()
-            step.apply(ctx, module)
-            seconds.append((step.name, time.perf_counter() - begin))
-        if after_phase is not None:
-            after_phase(phase, module)
-    verify(module)
+    with _no_collection():
+        for phase in order[: order.index(to) + 1]:
+            for step in _passes_of(phase, passes):
+                begin = time.perf_counter()
+                step.apply(ctx, module)
+                seconds.append((step.name, time.perf_counter() - begin))
+            if after_phase is not None:
+                after_phase(phase, module)
+        verify(module)
     return Lowered(module, config, tuple(seconds))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the search for cycles: the IR only grows, and searching all of it again and again is not linear."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _passes_of(phase: str, passes: list[ModulePass]) -> list[ModulePass]:
