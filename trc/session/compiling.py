@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,7 @@ def run_phases(
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def _no_collection() -> Generator[None]:
     """Without the search for cycles: the IR only grows, and searching all of it again and again is not linear."""
     enabled = gc.isenabled()
     gc.disable()
