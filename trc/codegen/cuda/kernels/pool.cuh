@@ -124,9 +124,9 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
             for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
         }
     }
-    const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+    const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum.at[i] /= cells;
+    for (int i = 0; i < V; ++i) sum.at[i] *= share;
     store<V>(y + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
 }
 
@@ -146,9 +146,9 @@ DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int 
         for (int ow = left; ow <= right; ++ow) {
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
             const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
-            const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+            const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
-            for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] / cells;
+            for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] * share;
         }
     store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
 }
@@ -189,7 +189,8 @@ DEVICE void spread_mean(const T* __restrict__ dy, T* __restrict__ dx, int batch,
     const Cell<P, V> at;
     if (at.index >= (i64)batch * cells) return;
     Lanes<V> value = widen(load<V>(dy + (u32)at.index / (u32)cells * (i64)P + at.c));
+    const float share = 1.f / (float)cells;
 #pragma unroll
-    for (int i = 0; i < V; ++i) value.at[i] /= cells;
+    for (int i = 0; i < V; ++i) value.at[i] *= share;
     store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(value, at.c));
 }

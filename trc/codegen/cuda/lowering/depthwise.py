@@ -6,7 +6,10 @@ from trc.codegen.cuda.lowering.dense import FINISH_THREADS, SUM_BLOCKS, finish_g
 from trc.codegen.cuda.lowering.launch import Arg, Launch, N
 from trc.codegen.cuda.lowering.view import Matrix, NodeView, Rectangle, ceil_div, clamp, columns_first, i64, lowering
 
-_FORWARD_STRIP = 4
+_FORWARD_STRIP, _SHORT_STRIP = 4, 2
+_SPAN = 12
+"""Cells of the input under a strip, above which strips are short: all their loads are in flight at once."""
+
 _WEIGHT_STRIP = 4
 _WEIGHT_SUMS = 48
 """Sums a thread keeps in the first stage of the weight's gradient, at most."""
@@ -73,13 +76,14 @@ def depthwise_fwd(n: NodeView) -> list[Launch]:
     _check(n, x, y)
     kernel, t = weight.shape[1], x.c_type
     block = _block(n, x, kernel)
+    strip = _FORWARD_STRIP if (_FORWARD_STRIP - 1) * n.integer("stride") + kernel <= _SPAN else _SHORT_STRIP
     arguments: list[tuple[str, Arg]] = [(f"const {t}* x", x.p), (f"const {t}* weight", weight.p)]
     if bias is not None:
         arguments.append(("const float* bias", bias.p))
     arguments += [(f"{t}* y", y.p), *_sizes(x, y)]
     constants = (
         f"{x.channels}, {x.pitch}, {x.vector}, {block.wide}, {block.tall}, {kernel}, {n.integer('stride')}, "
-        f"{n.integer('padding')}, {_FORWARD_STRIP}, {'false' if bias is None else 'true'}"
+        f"{n.integer('padding')}, {strip}, {'false' if bias is None else 'true'}"
     )
     pointer = "nullptr" if bias is None else "bias"
     return [
@@ -88,7 +92,7 @@ def depthwise_fwd(n: NodeView) -> list[Launch]:
             "depthwise",
             f"depthwise<{t}, {constants}>(x, weight, {pointer}, y, {_PASSED})",
             arguments,
-            (ceil_div(_strips(y, _FORWARD_STRIP), block.tall), block.chunks, 1),
+            (ceil_div(_strips(y, strip), block.tall), block.chunks, 1),
             block.threads,
             resident=_RESIDENT,
         )

@@ -7,6 +7,9 @@ from trc.codegen.cuda.lowering.launch import Arg, Launch, N
 from trc.codegen.cuda.lowering.view import Matrix, NodeView, columns_first, lowering
 
 _MEAN_UNROLL = 4
+_RESIDENT = 4
+"""Blocks a multiprocessor: 64 registers a thread. Left to itself the compiler aims at more and spills."""
+
 _MOST_CELLS = 1 << 31
 """Kernels number the cells of an array with 32 bits."""
 
@@ -47,6 +50,7 @@ def _launch(
             [*tensors, *sizes],
             one_each(each.elements // v),
             256,
+            resident=_RESIDENT,
         )
     ]
 

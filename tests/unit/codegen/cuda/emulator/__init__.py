@@ -60,9 +60,9 @@ class Emulator:
             done = subprocess.run(
                 [COMPILER, *_FLAGS, "-I", str(HERE), "-o", str(made), str(source)], capture_output=True, text=True
             )
+            source.unlink()
             assert done.returncode == 0, done.stderr[:4000]
             made.rename(library)
-            source.unlink()
         self._library = ctypes.CDLL(str(library))
 
     def run(self, launches: Iterable[Launch], arena: np.ndarray, scratch: np.ndarray) -> None:

@@ -682,9 +682,9 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
             for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
         }
     }
-    const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+    const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum.at[i] /= cells;
+    for (int i = 0; i < V; ++i) sum.at[i] *= share;
     store<V>(y + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
 }
 
@@ -704,9 +704,9 @@ DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int 
         for (int ow = left; ow <= right; ++ow) {
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
             const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
-            const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+            const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
-            for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] / cells;
+            for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] * share;
         }
     store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
 }
@@ -747,8 +747,9 @@ DEVICE void spread_mean(const T* __restrict__ dy, T* __restrict__ dx, int batch,
     const Cell<P, V> at;
     if (at.index >= (i64)batch * cells) return;
     Lanes<V> value = widen(load<V>(dy + (u32)at.index / (u32)cells * (i64)P + at.c));
+    const float share = 1.f / (float)cells;
 #pragma unroll
-    for (int i = 0; i < V; ++i) value.at[i] /= cells;
+    for (int i = 0; i < V; ++i) value.at[i] *= share;
     store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(value, at.c));
 }
 
@@ -1187,25 +1188,25 @@ any_flag__i32(const int* flags, int* has_nan, int count)
     any_flag(flags, has_nan, count);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_bwd__f16_c16_p16_k2_s2_q0(const __half* dy, __half* dx, int batch, int height, int width, int out_height, int out_width)
 {
     avg_pool_backward<__half, 16, 16, 8, 2, 2, 0>(dy, dx, batch, height, width, out_height, out_width);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_bwd__f16_c8_p8_k2_s2_q0(const __half* dy, __half* dx, int batch, int height, int width, int out_height, int out_width)
 {
     avg_pool_backward<__half, 8, 8, 8, 2, 2, 0>(dy, dx, batch, height, width, out_height, out_width);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_fwd__f16_c16_p16_k2_s2_q0(const __half* x, __half* y, int batch, int height, int width, int out_height, int out_width)
 {
     avg_pool<__half, 16, 16, 8, 2, 2, 0>(x, y, batch, height, width, out_height, out_width);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_fwd__f16_c8_p8_k2_s2_q0(const __half* x, __half* y, int batch, int height, int width, int out_height, int out_width)
 {
     avg_pool<__half, 8, 8, 8, 2, 2, 0>(x, y, batch, height, width, out_height, out_width);

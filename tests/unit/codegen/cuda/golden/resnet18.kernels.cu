@@ -1003,9 +1003,9 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
             for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
         }
     }
-    const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+    const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum.at[i] /= cells;
+    for (int i = 0; i < V; ++i) sum.at[i] *= share;
     store<V>(y + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
 }
 
@@ -1025,9 +1025,9 @@ DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int 
         for (int ow = left; ow <= right; ++ow) {
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
             const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
-            const float cells = (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
+            const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
-            for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] / cells;
+            for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] * share;
         }
     store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
 }
@@ -1068,8 +1068,9 @@ DEVICE void spread_mean(const T* __restrict__ dy, T* __restrict__ dx, int batch,
     const Cell<P, V> at;
     if (at.index >= (i64)batch * cells) return;
     Lanes<V> value = widen(load<V>(dy + (u32)at.index / (u32)cells * (i64)P + at.c));
+    const float share = 1.f / (float)cells;
 #pragma unroll
-    for (int i = 0; i < V; ++i) value.at[i] /= cells;
+    for (int i = 0; i < V; ++i) value.at[i] *= share;
     store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(value, at.c));
 }
 
@@ -1688,19 +1689,19 @@ gap_fwd__f16_c512_p512(const __half* x, __half* y, int cells)
     global_mean<__half, 512, 512, 8, 16, 16, 4>(x, y, cells);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 max_pool_bwd__f16_c64_p64_k3_s2_q1(const __half* dy, const i8* mask, __half* dx, int batch, int height, int width, int out_height, int out_width)
 {
     max_pool_backward<__half, 64, 64, 64, 8, 3, 2, 1>(dy, mask, dx, batch, height, width, out_height, out_width);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 max_pool_fwd__f16_c64_p64_k3_s2_q1(const __half* x, __half* y, int batch, int height, int width, int out_height, int out_width)
 {
     max_pool<__half, 64, 64, 64, 8, 3, 2, 1, false>(x, y, nullptr, batch, height, width, out_height, out_width);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 max_pool_fwd__f16_c64_p64_k3_s2_q1_mask(const __half* x, __half* y, i8* mask, int batch, int height, int width, int out_height, int out_width)
 {
     max_pool<__half, 64, 64, 64, 8, 3, 2, 1, true>(x, y, mask, batch, height, width, out_height, out_width);
