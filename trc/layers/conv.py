@@ -24,7 +24,7 @@ from trc.layers.descriptor import (
     working,
 )
 from trc.layers.registry import register
-from trc.layers.values import ACT, NO_ACT
+from trc.layers.values import ACT, NO_ACT, RELU6
 from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.kinds import KINDS, Access, Kind, Operand, reads, writes
 from trc_runtime.schema.plan import Initial
@@ -86,8 +86,9 @@ class ConvDescriptor(BaseDescriptor):
     def allowed(self, target: str, layer: Layer, candidates: Sequence[str], act: str) -> frozenset[str]:
         """The CPU has every form. Hopper's engines are float16 only and want plain groups and channels in eights.
 
-        They have a prologue only with a rectifier, and in forward only together with the statistics
-        (shared/measurements.md: "sbr+fprop without stats has no engine at all").
+        They have a prologue only with relu, and in forward only together with the statistics (shared/measurements.md:
+        "sbr+fprop without stats has no engine at all"). With relu6 they plan, but forget the upper clip: seen on an
+        H200 with cuDNN 9.19.
         """
         if target == "cpu":
             return frozenset(candidates)
@@ -96,7 +97,7 @@ class ConvDescriptor(BaseDescriptor):
         if not fused or groups_of(layer) != 1 or any(c % FUSED_CHANNELS for c in channels):
             return frozenset()
         found = frozenset(candidates)
-        if act == NO_ACT:
+        if act in (NO_ACT, RELU6):
             found -= {NORM, WGRAD_NORM}
         return found if STATS in found else found - {NORM}
 

@@ -10,6 +10,7 @@ ACT = (("act", str),)
 """The parameter of all kinds that apply an activation: `none`, `relu` or `relu6`."""
 
 NO_ACT = "none"
+RELU6 = "relu6"
 
 MATERIALISE = KINDS.register(
     Kind("materialise", (*reads("x", "scale", "shift"), *writes("y")), params=ACT, may_alias=(("y", "x"),))
