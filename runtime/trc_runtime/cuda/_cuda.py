@@ -174,8 +174,8 @@ class Driver:
         """Copy from host memory and wait."""
         self.counters.wait()
         self._check("cuMemcpyHtoD", self._d.cuMemcpyHtoD(target, source, size))
-        # From pageable memory the call returns when the bytes are staged, not when they have arrived, and our streams do
-        # not wait for the default one.
+        # From pageable memory the call returns when the bytes are staged, not when they have arrived, and our streams
+        # do not wait for the default one.
         self._check("cuCtxSynchronize", self._d.cuCtxSynchronize())
 
     def to_host(self, target: int, source: int, size: int) -> None:

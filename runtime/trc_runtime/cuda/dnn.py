@@ -335,5 +335,11 @@ def read_plans(text: bytes) -> SavedPlans:
 
 
 def load_plan(planner: Planner, key: str, description: Description, saved: SavedPlans) -> Planned:
-    """A saved plan, ready to run."""
+    """A saved plan, ready to run; DnnError for one of another version of cuDNN, or one that does not load."""
+    here = versions()[1]
+    if saved.cudnn != here:
+        raise DnnError(
+            f"the saved cuDNN plans are of cuDNN {saved.cudnn}, here is {here}: compile the network again here, or "
+            "install that version"
+        )
     return _planned(key, description, planner.load(saved.data[key], saved.engines[key]))

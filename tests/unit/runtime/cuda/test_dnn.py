@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -120,6 +121,9 @@ def test_saved_plans() -> None:
     assert saved.data["conv_fwd"] == planned["conv_fwd"].plan.serialise()
     with pytest.raises(DnnError, match="only where there is a device"):
         dnn.load_plan(planner(), "conv_fwd", describe("conv_fwd"), saved)
+    older = replace(saved, cudnn="9.1.0")
+    with pytest.raises(DnnError, match=r"are of cuDNN 9\.1\.0, here is .*: compile the network again"):
+        dnn.load_plan(planner(), "conv_fwd", describe("conv_fwd"), older)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"format": "trc-cudnn", "version": 9}'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -120,3 +121,10 @@ def test_missing_extra(monkeypatch) -> None:
 
     with pytest.raises(_cuda.MissingExtra, match=r"extra 'cudnn'"):
         versions()
+
+
+def test_only_the_facades_import_the_untyped_packages() -> None:
+    root = Path(_cuda.__file__).parents[1]
+    pattern = re.compile(r"^\s*(?:import|from)\s+(cuda|cudnn)\b", re.MULTILINE)
+    found = {p.relative_to(root).as_posix() for p in root.rglob("*.py") if pattern.search(p.read_text())}
+    assert found == {"cuda/_cuda.py", "cuda/_cudnn.py"}
