@@ -112,6 +112,9 @@ def _shape_problems(op: str, description: Description, tensors: Mapping[str, Map
         found.append(f"{op}: an image {image} and a weight {weight} give {want}, the description says {result}")
     if per_group * groups != c or k % groups:
         found.append(f"{op}: a weight {weight} in {groups} groups does not fit {c} channels")
+    if "scale" in tensors and description.get("act") != "relu":
+        # measured on an H200: with a clip at 6 the engines compute a plain relu; without any there is no engine
+        found.append(f"{op}: the prologue's activation must be relu, not {description.get('act')!r}")
     for role in ("scale", "shift", "sum", "sumsq", "bias"):
         channels = c if role in _NORM else k
         if role in tensors and _dims(tensors, role) != (1, channels, 1, 1):

@@ -58,7 +58,6 @@ CASES = [
       for d in dnn.ITEMSIZE),
     describe("conv_stats_fwd"),
     describe("conv_norm_stats_fwd", act="relu"),
-    describe("conv_norm_stats_fwd", act="relu6"),
     describe("conv_norm_fwd", act="relu"),
     describe("conv_norm_bwd_weight", act="relu"),
     describe("conv_fwd", groups=4),
@@ -163,6 +162,12 @@ def test_wrong_descriptions(change, message: str) -> None:
     description = copy.deepcopy(describe("conv_fwd"))
     change(description)
     assert any(message in p for p in dnn.problems_of(description)), dnn.problems_of(description)
+
+
+@pytest.mark.parametrize("act", ["none", "relu6"])
+def test_prologues_without_a_right_engine(act: str) -> None:
+    problems = dnn.problems_of(describe("conv_norm_stats_fwd", act=act))
+    assert problems == [f"conv_norm_stats_fwd: the prologue's activation must be relu, not '{act}'"]
 
 
 def test_bytes_of_tensors() -> None:
