@@ -25,7 +25,8 @@ from math import prod
 from typing import TypedDict
 
 from trc.codegen.cuda.lowering.dense import add_bias
-from trc.codegen.cuda.lowering.launch import F, I, Launch, S
+from trc.codegen.cuda.lowering.launch import I, Launch, S
+from trc.codegen.cuda.lowering.norm import channel_sums
 from trc.codegen.cuda.lowering.view import C_TYPES, Matrix, NodeView, ceil_div
 from trc_runtime.schema.dtypes import DType, Precision
 
@@ -157,10 +158,11 @@ class _Graph:
             channels = self.view[role].channels
             self.bind(role, (1, channels, 1, 1), channels)
 
-    def done(self, *after: Launch) -> CudnnNode:
+    def done(self, *after: Launch, op: str | None = None) -> CudnnNode:
+        """The node's graph, by default the one named as its kind, and our kernels that follow it."""
         params = self.view.node.params
         description: Description = {
-            "op": self.view.kind,
+            "op": op or self.view.kind,
             "dtype": self.precision.compute.value,
             "compute": "tf32" if self.precision is Precision.TF32 else "f32",
             "tensors": self.tensors,
@@ -173,20 +175,6 @@ class _Graph:
 
 
 # ---------------------------------------------------------------- kernels that follow
-
-
-def _shift_sums(view: NodeView) -> Launch:
-    """The sums of y + bias from those of y."""
-    y = view["y"]
-    call = f"shift_sums<{y.channels}>(sum, sumsq, bias, rows)"
-    arguments = [
-        ("float* sum", view.p("sum")),
-        ("float* sumsq", view.p("sumsq")),
-        ("const float* bias", view.p("bias")),
-        ("float rows", F(float(y.rows))),
-    ]
-    blocks = ceil_div(y.channels, THREADS)
-    return view.launch(f"shift_sums__c{y.channels}", "sums", call, [*arguments], (blocks, 1, 1), THREADS)
 
 
 def _widen(view: NodeView, source: S, dtype: DType, target: Matrix) -> Launch:
@@ -206,10 +194,27 @@ def _with_bias(g: _Graph) -> CudnnNode:
     view = g.view
     if "bias" not in view:
         return g.done()
-    if not g.precision.is_amp and "sum" not in view:
+    if not g.precision.is_amp:
         g.vectors("bias")
         return g.done()
-    return g.done(add_bias(view, view["y"], view["bias"]), *([_shift_sums(view)] if "sum" in view else []))
+    return g.done(add_bias(view, view["y"], view["bias"]))
+
+
+def _with_statistics(g: _Graph) -> CudnnNode:
+    """A convolution and the sums of its output, bias included, by our own kernels.
+
+    cuDNN's sums come out in another order from run to run (seen on an H200 with cuDNN 9.19: `genstats` differs in the
+    last bits of a sum), so they are not used. Without a prologue there is a graph without them; with one there is
+    not, and they go to scratch memory.
+    """
+    view, op = g.view, "conv_fwd"
+    if "scale" in view:
+        op = view.kind
+        for role in ("sum", "sumsq"):
+            g.vectors(role)
+            g.bindings[role] = view.temporary(view[role].channels * DType.F32.itemsize)
+    bias = [add_bias(view, view["y"], view["bias"])] if "bias" in view else []
+    return g.done(*bias, *channel_sums(view, view["y"]), op=op)
 
 
 def _conv_fwd(g: _Graph) -> CudnnNode:
@@ -218,9 +223,7 @@ def _conv_fwd(g: _Graph) -> CudnnNode:
     if "scale" in g.view:
         g.vectors("scale", "shift")
     g.feature("y")
-    if "sum" in g.view:
-        g.vectors("sum", "sumsq")
-    return _with_bias(g)
+    return _with_statistics(g) if "sum" in g.view else _with_bias(g)
 
 
 def _conv_bwd_data(g: _Graph) -> CudnnNode:

@@ -20,7 +20,6 @@ FAMILY_ORDER = (
     "elementwise",
     "copies",
     "columns",
-    "sums",
     "norm",
     "pool",
     "dropout",

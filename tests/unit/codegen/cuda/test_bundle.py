@@ -88,7 +88,7 @@ def test_a_bundle_holds_the_sources(bp: Path, tmp_path: Path, capsys: pytest.Cap
 def test_the_node_map_leads_from_kernels_to_layers(bp: Path, tmp_path: Path) -> None:
     assert compiled(bp, tmp_path / "out", "--precision", "amp-fp16") == 0
     nodemap = json.loads((tmp_path / "out" / NODEMAP).read_text())
-    assert nodemap["kernels"]["shift_sums__c16"] == ["conv2"]  # the first layer has four channels and no statistics
+    assert "conv2" in nodemap["kernels"]["store_moments__f32"]
     assert all(nodemap["cudnn"].values())
     names = {name for c in nodemap["captures"] for n in c["nodes"] for name in n["calls"]}
     assert names - {"copy", "clear"} == {*nodemap["kernels"], *nodemap["cudnn"]}

@@ -89,7 +89,11 @@ def _moments(n: NodeView, x: Matrix, shifted: bool) -> tuple[Launch, S, int]:
 @lowering("bn_stats")
 def bn_stats(n: NodeView) -> list[Launch]:
     """The channels' sums and sums of squares."""
-    x = n["x"]
+    return channel_sums(n, n["x"])
+
+
+def channel_sums(n: NodeView, x: Matrix) -> list[Launch]:
+    """A tensor's channel sums and sums of squares into the node's `sum` and `sumsq`, always in the same order."""
     first, partial, splits = _moments(n, x, shifted=False)
     second = n.launch(
         "store_moments__f32",
