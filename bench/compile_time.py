@@ -1,4 +1,4 @@
-"""How long compiling takes, imports aside: the MLP with six variants, and networks of 10 to 1,000 layers.
+"""How long compiling takes, imports aside: the MLP, MLPs of 10 to 1,000 layers, ResNet-50 and ResNet-152.
 
     python bench/compile_time.py [--repeat 5]
 
@@ -16,8 +16,8 @@ from functools import partial
 from results_file import save
 
 import trc
-from trc.models import mlp
-from trc.session import CompileOptions, lower_to_plan
+from trc.models import mlp, resnet50, resnet152
+from trc.session import CompileOptions, lower, lower_to_plan
 
 OPTIONS: CompileOptions = {
     "num_classes": 10,
@@ -50,6 +50,31 @@ def best_of(repeat: int, work: Callable[[], object]) -> float:
     return best
 
 
+def resnets(repeat: int) -> dict[str, float]:
+    """Seconds through the atlas: ResNet-50 with six and with one variant, ResNet-152 with six."""
+    six: CompileOptions = {
+        "batch": 256,
+        "precision": "amp-fp16",
+        "optimizer": trc.SGD(momentum=0.9, nesterov=True, weight_decay=1e-4),
+        "epochs": 90,
+        "train_samples": 1_281_167,
+        "val_samples": 50_000,
+        "train_resolution": (128, 224),
+        "val_resolution": 256,
+    }
+    one: CompileOptions = {"batch": 256, "precision": "amp-fp16", "optimizer": six["optimizer"]}
+    found = {
+        "resnet50_six": best_of(repeat, partial(lower, resnet50(), **six)),
+        "resnet50_one": best_of(repeat, partial(lower, resnet50(), **one)),
+        "resnet152_six": best_of(repeat, partial(lower, resnet152(), **six)),
+    }
+    base = found["resnet50_six"]
+    print(f"ResNet-50, six variants: {base:.2f} s (limit 1.0)")
+    print(f"six variants / one: {base / found['resnet50_one']:.2f} (limit 2)")
+    print(f"ResNet-152 / ResNet-50: {found['resnet152_six'] / base:.2f} (limit 3.5)")
+    return found
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,7 +90,8 @@ def main() -> None:
         took = best_of(min(repeat, 2), partial(lower_to_plan, deep, **OPTIONS))
         rows[str(layers)] = took
         print(f"{layers:>5} layers: {1e3 * took:8.1f} ms, {1e6 * took / layers:7.1f} us a layer")
-    figures = {"mlp_seconds": seconds, "limit_seconds": 0.1, "seconds_by_layers": rows}
+    nets = resnets(min(repeat, 3))
+    figures = {"mlp_seconds": seconds, "limit_seconds": 0.1, "seconds_by_layers": rows, **nets}
     print(f"written to {save('compile_time', figures)}")
 
 
