@@ -168,7 +168,7 @@ def leaf() -> st.SearchStrategy[trc.Layer]:
         st.sampled_from([trc.conv_dw(3, p=1), trc.group_conv(8, 2, 1), trc.cbr(8, 3, p=1, act="relu6", momentum=0.3)]),
         st.sampled_from([trc.block(8, trc.RESNET_3_3), trc.block(4, 8, trc.RESNET_1_3_1), trc.mbconv(6, 8, 1)]),
         st.floats(0, 0.9).map(trc.dropout),
-        st.floats(-5, 5).map(trc.leaky_relu),
+        st.floats(0, 5).map(trc.leaky_relu),
         st.just(trc.maxpool(3, 1, 1)),
     )
 

@@ -1708,6 +1708,24 @@ max_pool_fwd__f16_c64_p64_k3_s2_q1_mask(const __half* x, __half* y, i8* mask, in
 }
 
 extern "C" __global__ void __launch_bounds__(256)
+moments__f16_c128_p128(const __half* x, float* partial, i64 rows)
+{
+    moments<__half, 128, 128, 8, 16, 16, 4, false>(x, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+moments__f16_c256_p256(const __half* x, float* partial, i64 rows)
+{
+    moments<__half, 256, 256, 8, 16, 16, 4, false>(x, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+moments__f16_c512_p512(const __half* x, float* partial, i64 rows)
+{
+    moments<__half, 512, 512, 8, 16, 16, 4, false>(x, partial, rows);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
 moments__f16_c64_p64(const __half* x, float* partial, i64 rows)
 {
     moments<__half, 64, 64, 8, 8, 32, 4, false>(x, partial, rows);
