@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any, ClassVar
 
 import pytest
@@ -154,23 +153,6 @@ def test_the_deepest_nesting_prints_and_reads_back() -> None:
     module.verify()
     assert str(parse_module(str(module), "net.mlir")) == str(module)
     assert str(module.clone()) == str(module)
-
-
-def test_import_is_fast_and_linear() -> None:
-    def best(net: bp.BluePrint, runs: int) -> float:
-        times: list[float] = []
-        for _ in range(runs):
-            begin = time.perf_counter()
-            bp.import_blueprint(net)
-            times.append(time.perf_counter() - begin)
-        return min(times)
-
-    def chain(pairs: int) -> bp.BluePrint:
-        return bp.BluePrint(bp.seq(*[layer for _ in range(pairs) for layer in (bp.fc(64), bp.relu())]))
-
-    assert best(chain(4), 20) < 0.005
-    small, large = best(chain(250), 3), best(chain(1000), 3)
-    assert large < 8 * small
 
 
 @irdl_op_definition

@@ -19,7 +19,7 @@ def error_of(text: str | bytes) -> CompileError:
     start = time.perf_counter()
     with pytest.raises(CompileError) as caught:
         parse_module(text, "x.mlir")
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 20  # a hang doubles with every character
     (problem,) = caught.value.problems
     assert problem.location is not None
     assert problem.location.file == "x.mlir"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +11,6 @@ from xdsl.ir import SSAValue
 from tests.unit.passes.arch.helpers import names_of, network, transform
 from trc.diagnostics import CompileError
 from trc.dialects.arch import IdentityOp, LayerOp
-from trc.dialects.context import make_context
-from trc.dialects.parsing import parse_module
-from trc.passes.registry import parse_pipeline
 
 STYLES = [
     "RESNET_1_3_1, mid = 4",
@@ -138,29 +133,6 @@ def test_merged_layers_stand_for_the_layers_that_were_there(text: str) -> None:
     spelled = transform(merged, "arch-expand-tree{fuse=false},arch-rename-bn,arch-deduce-shapes,arch-expand-tree")
     assert layer_table(spelled) == layer_table(plain)
     assert str(transform(merged, "arch-plan{fuse=true}")) == merged
-
-
-def mlp(depth: int) -> str:
-    lines = ["%0 = arch.fc %x {out_features = 64}"]
-    for n in range(0, 2 * depth, 2):
-        lines += [f"%{n + 1} = arch.relu %{n}", f"%{n + 2} = arch.fc %{n + 1} {{out_features = 10}}"]
-    return network(lines, "28x28x1")
-
-
-def seconds(depth: int, tries: int) -> float:
-    best = float("inf")
-    for _ in range(tries):
-        ctx, module, passes = make_context(), parse_module(mlp(depth), "net.mlir"), parse_pipeline("arch-plan")
-        start = time.perf_counter()
-        for one in passes:
-            one.apply(ctx, module)
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-def test_time_is_small_and_linear_in_the_layers() -> None:
-    assert seconds(3, 5) < 0.01
-    assert seconds(800, 3) < 6 * max(seconds(200, 3), 0.004)
 
 
 def test_places_and_names_survive_merging() -> None:
