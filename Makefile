@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 export PYTHONPATH :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types contracts lit unit accept bench format clean
+.PHONY: help run test lint types contracts lit unit accept bench test-gpu format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ accept: $(VENV)/.test ## What is too long for `make test`: accuracy, many genera
 bench: $(VENV)/.test ## Benchmarks that need no GPU
 	@$(BIN)/python bench/compile_time.py
 	@$(BIN)/python bench/cpu_step.py
+
+test-gpu: $(VENV)/.test ## Tests that need a GPU, and the extras cuda and cudnn
+	@$(BIN)/python -m pytest tests/gpu -m gpu
 
 format: $(VENV)/.test ## Rewrite the sources in the house style
 	@$(BIN)/ruff check --fix -q .
