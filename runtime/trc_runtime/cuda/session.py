@@ -26,7 +26,7 @@ from trc_runtime.cuda.errors import CudaError, DnnError
 from trc_runtime.cuda.graph import Built, GraphBuilder
 from trc_runtime.cuda.link import Copy, Linked, Linker
 from trc_runtime.cuda.order import FLAG, Order, compose, place_scratch, result_tensors, scratch_sizes
-from trc_runtime.cuda.reader import Metrics, Reader, Ticket
+from trc_runtime.cuda.reader import Metrics, Reader, Ticket, slot_type
 from trc_runtime.cuda.stepwise import Stepwise
 from trc_runtime.rng import Philox, check_streams
 from trc_runtime.schema.bundle import CUDNN_PLANS, Bundle, cubin_name
@@ -49,13 +49,17 @@ _BUFFERS = ("A", "B")
 
 @dataclass
 class Lane:
-    """One copy of a launch: its graph (None in per-kernel mode), where its results go, and the launch under way."""
+    """One copy of a launch: its graph (None in per-kernel mode), its place in the ring, and the launch under way."""
 
     built: Built | None
     copies: tuple[Copy, ...]
-    slot: int | None
+    results: Array | None
     event: Event
     last: Ticket | None = None
+
+    def metrics(self) -> Metrics | None:
+        """What lies in its place in the ring."""
+        return None if self.results is None else Metrics.of(self.results)
 
 
 @dataclass
@@ -298,7 +302,8 @@ class CudaSession:
         self._slot_bytes = align_up(end - begin, SLOT_ALIGNMENT) + SLOT_ALIGNMENT
         self._ring = self._pin(RING_SLOTS * self._slot_bytes) if values else 0
         self._ring_used = 0
-        self._result_places = [(t.name, t.offset - begin, t.dtype.numpy) for t in values]
+        places = {t.name: (t.dtype.numpy, t.offset - begin) for t in values}
+        self._slot_type = slot_type(places, self._slot_bytes - SLOT_ALIGNMENT, self._slot_bytes)
 
     # ------------------------------------------------------------ tensors
 
@@ -400,7 +405,7 @@ class CudaSession:
             self._reading[buffer] = ticket
         if self._reader is None:
             self._reader = Reader(self._context)
-        self._reader.follow(lane.event, ticket, lambda: self._results(lane))
+        self._reader.follow(lane.event, ticket, lane.metrics)
         return ticket
 
     def _send(self, executable: Executable, lane: Lane) -> None:
@@ -416,15 +421,7 @@ class CudaSession:
 
     def results(self, step: str, column: int) -> Metrics | None:
         """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped."""
-        return self._results(self._executable(step, column).latest)
-
-    def _results(self, lane: Lane) -> Metrics | None:
-        if lane.slot is None:
-            return None
-        memory = host.array_at(self._ring + lane.slot * self._slot_bytes, self._slot_bytes)
-        values = {name: float(memory[at : at + t.itemsize].view(t)[0]) for name, at, t in self._result_places}
-        flag = int(memory[-SLOT_ALIGNMENT:][:4].view(np.int32)[0])
-        return Metrics(values.get("loss", 0.0), values.get("top1", 0.0), values.get("top5", 0.0), bool(flag))
+        return self._executable(step, column).latest.metrics()
 
     def prepare(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> None:
         """Make the graph of a launch now, so that its first launch allocates nothing."""
@@ -454,12 +451,13 @@ class CudaSession:
 
     def _lane(self, order: Order) -> Lane:
         driver, arena = self._ready()
-        slot, copies = None, list[Copy]()
+        results, copies = None, list[Copy]()
         if order.results and self._ring:
             if self._ring_used == RING_SLOTS:
                 raise CudaError(f"more than {RING_SLOTS // LANES} different launches with results")
-            slot, self._ring_used = self._ring_used, self._ring_used + 1
-            target = self._ring + slot * self._slot_bytes
+            target = self._ring + self._ring_used * self._slot_bytes
+            self._ring_used += 1
+            results = host.array_at(target, self._slot_bytes).view(self._slot_type)
             begin, size = self._result_span
             copies.append(Copy(target, arena.address + begin, size, "to_host"))
             if self._flag is not None:
@@ -471,7 +469,7 @@ class CudaSession:
             driver.upload(built.executable, self._context.main)
         event = driver.event()
         self._events.append(event)
-        return Lane(built, tuple(copies), slot, event)
+        return Lane(built, tuple(copies), results, event)
 
     def _step(self, name: str, column: int) -> Step:
         step = self._steps.get(name)
