@@ -7,7 +7,10 @@ plans; `DnnPlan` is one of them, ready to run on a handle (with a device) or to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from trc_runtime.cuda.errors import DnnError, MissingExtra
@@ -21,9 +24,33 @@ Graph = Any
 _MODES = ("A", "B", "FALLBACK")
 
 
+class _NoTorch:
+    """Keeps one thread from importing PyTorch."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """The interface of `sys.meta_path`."""
+        if name == "torch" and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError("not needed by cuDNN's frontend", name=name)
+
+
+@contextmanager
+def _without_torch() -> Generator[None]:
+    # The frontend imports PyTorch where it finds it, which takes seconds, only to accept its tensors: ours are numbers.
+    finder: Any = _NoTorch()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
 def _import() -> Any:
     try:
-        import cudnn
+        with _without_torch():
+            import cudnn
     except (ImportError, OSError) as err:
         raise MissingExtra("cudnn", "nvidia-cudnn-frontend", str(err)) from None
     return cudnn

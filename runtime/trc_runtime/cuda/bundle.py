@@ -95,11 +95,16 @@ def read_sources(plan: Plan, kernels: str, driver: str, path: str = DRIVER) -> S
     return Sources(plan, kernels, driver, definitions, cast("dict[str, Mapping[str, Any]]", graphs))
 
 
-def bundle_sources(bundle: Bundle) -> Sources:
-    """The sources of a bundle for CUDA; DriverError where it was compiled for another target."""
+def source_texts(bundle: Bundle) -> tuple[str, str]:
+    """kernels.cu and driver.py of a bundle; DriverError where it was compiled for another target."""
     if missing := [n for n in (KERNELS, DRIVER) if n not in bundle.files]:
         raise DriverError(
             f"{bundle.path} was compiled for target {bundle.target} and has no {' and no '.join(missing)}: "
             "compile it with target cuda"
         )
-    return read_sources(bundle.plan, bundle.text(KERNELS), bundle.text(DRIVER), str(bundle.path / DRIVER))
+    return bundle.text(KERNELS), bundle.text(DRIVER)
+
+
+def bundle_sources(bundle: Bundle) -> Sources:
+    """The sources of a bundle for CUDA; DriverError where it was compiled for another target or is damaged."""
+    return read_sources(bundle.plan, *source_texts(bundle), str(bundle.path / DRIVER))

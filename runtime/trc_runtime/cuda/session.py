@@ -18,7 +18,7 @@ from trc_runtime.cuda import dnn, host
 from trc_runtime.cuda._cuda import Counters, Event, Function, Module
 from trc_runtime.cuda._cudnn import Planner
 from trc_runtime.cuda.arena import DeviceArena
-from trc_runtime.cuda.bundle import bundle_sources, read_sources
+from trc_runtime.cuda.bundle import read_sources, source_texts
 from trc_runtime.cuda.calls import KernelCall
 from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.cubins import compile_cubin
@@ -176,7 +176,7 @@ class CudaSession:
 
         Options are those of the constructor. DriverError for a bundle of another target.
         """
-        sources = bundle_sources(bundle)
+        kernels, driver = source_texts(bundle)
         if bundle.architecture is not None:
             options.setdefault("architecture", bundle.architecture)
             name = cubin_name(bundle.architecture)
@@ -184,7 +184,7 @@ class CudaSession:
                 options["cubin"] = (bundle.path / name).read_bytes()
         if CUDNN_PLANS in bundle.files and "plans" not in options:
             options["plans"] = (bundle.path / CUDNN_PLANS).read_bytes()
-        return cls(bundle.plan, sources.kernels, sources.driver, **options)
+        return cls(bundle.plan, kernels, driver, **options)
 
     # ------------------------------------------------------------ start
 

@@ -128,3 +128,20 @@ def test_only_the_facades_import_the_untyped_packages() -> None:
     pattern = re.compile(r"^\s*(?:import|from)\s+(cuda|cudnn)\b", re.MULTILINE)
     found = {p.relative_to(root).as_posix() for p in root.rglob("*.py") if pattern.search(p.read_text())}
     assert found == {"cuda/_cuda.py", "cuda/_cudnn.py"}
+
+
+def test_the_frontend_comes_without_torch(tmp_path: Path) -> None:
+    """PyTorch takes seconds to import, and cuDNN's frontend wants it for nothing that trc uses."""
+    pytest.importorskip("cudnn")
+    (tmp_path / "torch.py").write_text("print('torch was imported')\n")
+    paths = f"{tmp_path}:{Path(_cuda.__file__).parents[2]}"
+    script = (
+        "from trc_runtime.cuda._cudnn import versions; print(versions()[0]); import torch, sys; print(sys.meta_path)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": paths}, capture_output=True, text=True, check=True
+    )
+    version, torch, finders = done.stdout.splitlines()
+    assert version[0].isdigit()
+    assert torch == "torch was imported"
+    assert "_NoTorch" not in finders
