@@ -134,11 +134,12 @@ class ConvDescriptor(BaseDescriptor):
             params["act"] = _act(x)
         b.emit(
             _FORWARD[prologue is not None, bool(stats)],
-            reads=[*operands, *_bias(b)],
+            reads=[*operands, *([] if _leaves_bias(b) else _bias(b))],
             writes=[b.output, *stats],
             params=params,
         )
-        return Materialised(b.output, convolved=True, summed=bool(stats))
+        offset = b.tensor("bias") if _leaves_bias(b) else None
+        return Materialised(b.output, convolved=True, summed=bool(stats), offset=offset)
 
     def inference(self, b: Builder) -> Value:
         """One node."""
@@ -153,7 +154,7 @@ class ConvDescriptor(BaseDescriptor):
             b.emit(CONV_NORM_BWD_WEIGHT, reads=[dy, *x.reads], writes=[dweight], params={**params, "act": x.act})
         else:
             b.emit(CONV_BWD_WEIGHT, reads=[dy, b.inputs[0]], writes=[dweight], params=params)
-        if has_bias(b.layer):
+        if has_bias(b.layer) and not _leaves_bias(b):
             b.emit(CONV_BWD_BIAS, reads=[dy], writes=[b.tensor("bias.grad")])
         if (dx := b.input_grad(0)) is not None:
             b.emit(CONV_BWD_DATA, reads=[dy, working(b)], writes=[dx], params=params)
@@ -185,6 +186,15 @@ def _act(value: Value) -> str:
 
 def _bias(b: Builder) -> list[str]:
     return [b.tensor("bias")] if has_bias(b.layer) else []
+
+
+def _leaves_bias(b: Builder) -> bool:
+    """Whether the bias is left to a batch norm that reads the result alone.
+
+    Batch norm takes a constant out of each channel again, so the bias shows in the running mean only, and its gradient
+    is zero (as ZERO_GRAD leaves it). Adding it would be a pass over the whole result.
+    """
+    return has_bias(b.layer) and b.statistics is not None
 
 
 def _window(layer: Layer) -> dict[str, bool | int | float | str]:

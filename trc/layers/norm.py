@@ -67,12 +67,14 @@ BN_FINALIZE = KINDS.register(
         "bn_finalize",
         (
             *reads("x", "sum", "sumsq", "gamma", "beta", "prev_mean", "prev_var"),
+            Operand("offset", Access.READ, optional=True),
             *writes("scale", "shift", "next_mean", "next_var", "saved_mean", "saved_invstd"),
         ),
         params=(("eps", float), ("momentum", float)),
     )
 )
-"""Sums to scale = gamma * invstd and shift = beta - mean * scale, in the storage type of x; x gives the count only."""
+"""Sums to scale = gamma * invstd and shift = beta - mean * scale, in the storage type of x; x gives the count only.
+`offset` is what every row of x lacks: the running mean is that of x + offset."""
 
 NORM_BWD = KINDS.register(
     Kind(
@@ -143,6 +145,7 @@ class BnDescriptor(BaseDescriptor):
                 reads=[
                     x.symbol,
                     *map(t, ("sum", "sumsq", "weight", "bias", "running_mean", "running_var")),
+                    *([] if x.offset is None else [x.offset]),
                 ],
                 writes=[*map(t, ("scale", "shift", "next_mean", "next_var", "saved_mean", "saved_invstd"))],
                 params={"eps": _param(b, "eps"), "momentum": _param(b, "momentum")},

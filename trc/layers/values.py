@@ -53,12 +53,16 @@ class Materialised:
     """A value that lies in memory, in the tensor of that name.
 
     `convolved` marks the result of a convolution, which batch norm may leave as it is; `summed` says that the sums
-    and sums of squares of its channels were written with it, into the tensors that its reader named.
+    and sums of squares of its channels were written with it, into the tensors that its reader named. `offset` is the
+    bias that the convolution has left to the batch norm that reads it. `act` is the activation that the value went
+    through last if its only reader applies the derivative: the gradient that it writes is that of what went in.
     """
 
     symbol: str
     convolved: bool = False
     summed: bool = False
+    offset: str | None = None
+    act: str = NO_ACT
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class Deferred:
 
     `layer` names the layer whose value it is, and so the tensor that holds it once a reader needs it in memory.
     `owner` is the layer whose backward takes the gradient of the value, activation included, and recomputes the mask;
-    None for a sum of branches, which is written once, never recomputed, and passes its gradient on.
+    None for a value that is written once and never recomputed: a sum of branches, which passes its gradient on, or a
+    product.
     """
 
     layer: str

@@ -10,6 +10,7 @@ import trc
 
 SHAPE_KEEPING = ("relu", "relu6", "tanh_act", "silu", "leaky_relu", "hardswish", "elu", "sigmoid")
 STYLES = (trc.RESNET_3_3, trc.RESNET_1_3_1, trc.RESNET_3_3_DS, trc.RESNET_1_3_1_DS, trc.MB_E1_K3, trc.MB_E6_K3)
+SPELLINGS = ("conv", "conv bias", "conv bn", "conv bn act", "conv bias bn", "cbr", "dw", "group", "cbrp")
 CLASSES = 7
 
 
@@ -47,7 +48,7 @@ def convolution(draw: st.DrawFn, at: Cursor, keep: bool = False) -> list[trc.Lay
     if at.side + 2 * p < k:
         k, p = 1, 0
     out = at.c if keep else draw(st.sampled_from([1, 3, 4, 6, 8, 12]))
-    spelling = draw(st.sampled_from(["conv", "conv bias", "conv bn", "conv bn act", "cbr", "dw", "group", "cbrp"]))
+    spelling = draw(st.sampled_from(SPELLINGS))
     at_c = at.c
     at.window(k, s, p)
     if spelling == "dw":
@@ -61,8 +62,8 @@ def convolution(draw: st.DrawFn, at: Cursor, keep: bool = False) -> list[trc.Lay
     if spelling == "cbrp" and not keep and at.side >= 2:
         at.window(2, 2, 0)
         return [trc.cbrp(out, k, s, p, 2, 2, 0)]
-    layers = [trc.conv(out, k, s, p, bias=spelling == "conv bias")]
-    if spelling in ("conv bn", "conv bn act"):
+    layers = [trc.conv(out, k, s, p, bias="bias" in spelling)]
+    if spelling in ("conv bn", "conv bn act", "conv bias bn"):
         layers.append(trc.bn(momentum=0.3, eps=1e-3))
     if spelling == "conv bn act":
         layers.append(draw(st.sampled_from([trc.relu(), trc.relu6(), trc.silu(), trc.relu()])))

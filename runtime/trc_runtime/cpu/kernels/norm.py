@@ -43,9 +43,10 @@ class _Finish:
         self._eps, self._momentum, self._rows = node.number("eps"), node.number("momentum"), rows
         (self._t,) = vectors(node, self._saved_mean.size, 1)
 
-    def apply(self, mean: Array, var: Array) -> None:
+    def apply(self, mean: Array, var: Array, offset: Array | None = None) -> None:
         """Running and saved statistics from mean and biased variance (float64); `var` becomes invstd.
 
+        `offset` is added to the mean for the running one.
         The next running values are (1 - momentum) prev + momentum new, with the unbiased variance. Of a single row
         there is no unbiased variance: the running one then stays as it is.
         """
@@ -56,6 +57,8 @@ class _Finish:
                 np.copyto(following, prev)
                 continue
             np.multiply(new, factor, out=t)
+            if new is mean and offset is not None:
+                np.add(t, offset, out=t)
             np.subtract(t, prev, out=t)
             np.multiply(t, self._momentum, out=t)
             np.add(t, prev, out=following, casting="same_kind")
@@ -86,10 +89,12 @@ def bn_finalize(node: BoundNode) -> Run:
     """From sums to scale = gamma invstd and shift = beta - mean scale, besides running and saved statistics.
 
     Computed in float64; scale and shift are rounded to their storage type last. x tells the number of rows only.
+    The running mean is that of x + offset.
     """
     rows = prod(node["x"].shape[:-1])
     total, squares, gamma, beta = (node.flat(n) for n in ("sum", "sumsq", "gamma", "beta"))
     scale, shift = node.flat("scale"), node.flat("shift")
+    offset = None if node.get("offset") is None else node.flat("offset")
     finish = _Finish(node, rows)
     mean, var, t = vectors(node, total.size, 3)
     narrow = node.scratch((total.size,), compute_type(scale.dtype))
@@ -100,7 +105,7 @@ def bn_finalize(node: BoundNode) -> Run:
         np.multiply(mean, mean, out=t)
         np.subtract(var, t, out=var)
         np.maximum(var, 0, out=var)  # rounding may leave less; NaN stays
-        finish.apply(mean, var)
+        finish.apply(mean, var, offset)
         np.multiply(var, gamma, out=var)
         np.multiply(mean, var, out=t)
         np.subtract(beta, t, out=t)

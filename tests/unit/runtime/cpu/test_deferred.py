@@ -256,3 +256,15 @@ def test_threads_do_not_matter(kind, monkeypatch):
         saved = finalize(x, parts, kind)
         results.append({**saved, **backward(x, dy, parts, saved, "relu", kind)})
     assert all(results[0][n].tobytes() == results[1][n].tobytes() for n in results[0])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, "fp16"])
+def test_an_offset_moves_the_running_mean_alone(kind):
+    """What a convolution has left out of x: as if it were there, but for the mean that is saved and the shift."""
+    x, _, parts = draw((4, 3, 3, 5), kind, 11)
+    (offset,) = random(12, (1, 1, 1, 5), dtype=np.float64)
+    plain = finalize(x, parts, kind)
+    moved = finalize(x, {**parts, "offset": offset.astype(plain["next_mean"].dtype)}, kind)
+    for name, value in plain.items():
+        more = MOMENTUM * offset if name == "next_mean" else 0
+        np.testing.assert_allclose(moved[name], value + more, rtol=1e-6, atol=1e-6, err_msg=name)

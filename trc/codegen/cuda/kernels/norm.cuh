@@ -80,27 +80,29 @@ struct Normaliser {
     float momentum;
     i64 rows;
 
-    // Returns gamma * invstd; `var` is biased.
-    DEVICE double operator()(int c, double mean, double var) const
+    // Returns gamma * invstd; `var` is biased; `offset` is added to the mean for the running one.
+    DEVICE double operator()(int c, double mean, double var, double offset = 0.) const
     {
         const double invstd = 1. / sqrt(var + eps), n = (double)rows;
         saved_mean[c] = (float)mean;
         saved_invstd[c] = (float)invstd;
         const double old_mean = prev_mean[c], old_var = prev_var[c];
-        next_mean[c] = (float)(old_mean + momentum * (mean - old_mean));
+        next_mean[c] = (float)(old_mean + momentum * (mean + offset - old_mean));
         next_var[c] = rows > 1 ? (float)(old_var + momentum * (var * n / (n - 1.) - old_var)) : prev_var[c];
         return gamma[c] * invstd;
     }
 };
 
-// bn_finalize: sums over `rows` rows to scale = gamma invstd and shift = beta - mean scale, rounded once.
+// bn_finalize: sums over `rows` rows to scale = gamma invstd and shift = beta - mean scale, rounded once. `offset`, where
+// there is one, is what every row lacks.
 template <typename S>
-DEVICE void finalize(const float* sum, const float* sumsq, S* scale, S* shift, int C, Normaliser normalise)
+DEVICE void finalize(const float* sum, const float* sumsq, const float* offset, S* scale, S* shift, int C,
+                     Normaliser normalise)
 {
     const int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= C) return;
     const double n = (double)normalise.rows, mean = sum[c] / n, var = sumsq[c] / n - mean * mean;
-    const double factor = normalise(c, mean, var > 0. ? var : 0.);
+    const double factor = normalise(c, mean, var > 0. ? var : 0., offset ? offset[c] : 0.);
     scale[c] = narrow<S>((float)factor);
     shift[c] = narrow<S>((float)(normalise.beta[c] - mean * factor));
 }

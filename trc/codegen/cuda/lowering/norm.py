@@ -131,17 +131,20 @@ def bn_finalize(n: NodeView) -> list[Launch]:
     x, scale = n["x"], n["scale"]
     s = scale.c_type
     normaliser, more = _normaliser(n, x.rows)
+    offset: Arguments = [("const float* offset", n.p("offset"))] if "offset" in n else []
     arguments: Arguments = [
         ("const float* sum", n.p("sum")),
         ("const float* sumsq", n.p("sumsq")),
+        *offset,
         (f"{s}* scale", scale.p),
         (f"{s}* shift", n.p("shift")),
         ("int C", N(x.channels)),
         *more,
     ]
-    call = f"finalize<{s}>(sum, sumsq, scale, shift, C, {normaliser})"
+    call = f"finalize<{s}>(sum, sumsq, {'offset' if offset else 'nullptr'}, scale, shift, C, {normaliser})"
     grid = ceil_div(x.channels, _CHANNEL_THREADS), 1, 1
-    return [n.launch(f"bn_finalize__{scale.dtype.value}", "norm", call, arguments, grid, _CHANNEL_THREADS)]
+    name = f"bn_finalize__{scale.dtype.value}{'_offset' if offset else ''}"
+    return [n.launch(name, "norm", call, arguments, grid, _CHANNEL_THREADS)]
 
 
 @lowering("bn_fwd")
