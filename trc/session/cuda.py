@@ -14,6 +14,7 @@ from trc.codegen.cuda.bundle import CudaCode, generate
 from trc.diagnostics import CompileError
 from trc_runtime.cuda.errors import CudaError
 from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, KERNELS, MODEL, PLAN, STATE, Bundle, cubin_name
+from trc_runtime.schema.files import write_atomically
 from trc_runtime.schema.plan import Plan
 from trc_runtime.train.runner import Session
 
@@ -50,7 +51,7 @@ def messages() -> Generator[None]:
 def build(plan: Plan, properties: str | os.PathLike[str] | None = None) -> CudaFiles:
     """Generate code for a plan; with a file of device properties also device code and cuDNN plans for that device.
 
-    Needs no GPU. The properties are what `cudnn.create_device_properties(0).serialize()` gives on the device. Raises
+    Needs no GPU. The properties are what `write_properties` writes on the device. Raises
     CompileError for a kind without kernel, a missing extra, a file that cannot be read, or a graph without an engine.
     """
     code = generate(plan)
@@ -91,13 +92,28 @@ def read_properties(path: str | os.PathLike[str]) -> tuple[str, str]:
     version = cast(dict[str, object], parsed).get("deviceVer") if isinstance(parsed, dict) else None
     if not isinstance(version, int) or version < 100:
         raise CompileError(
-            f"'{os.fspath(path)}' holds no device properties: there is no 'deviceVer' such as 900; write it with "
-            "cudnn.create_device_properties(0).serialize() on the device"
+            f"'{os.fspath(path)}' holds no device properties: there is no 'deviceVer' such as 900; on the machine with "
+            "the GPU  trc-run device FILE  writes them"
         )
     return text, f"sm_{version // 10}"
 
 
 # ---------------------------------------------------------------- on the device
+
+
+def write_properties(path: str | os.PathLike[str], device: int = 0) -> str:
+    """Write what `build` needs to know of a GPU of this machine; its name. CompileError says what is missing."""
+    from trc_runtime.cuda import _cudnn
+    from trc_runtime.cuda.context import Context
+
+    with messages():
+        context = Context(device)  # what is missing has better messages here than in cuDNN
+        try:
+            text = _cudnn.device_properties(device)
+        finally:
+            context.close()
+    write_atomically(Path(path), text.encode())
+    return context.name
 
 
 def open_session(plan: Plan, files: CudaFiles, autotune: str | os.PathLike[str] | None = None) -> CudaSession:

@@ -73,7 +73,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--device-properties",
         metavar="FILE",
-        help="with --target cuda: put device code and cuDNN plans for the GPU with these properties into the bundle",
+        help="with --target cuda: put device code and cuDNN plans for the GPU with these properties into the bundle "
+        "(`trc-run device FILE` writes them on the machine that has it)",
     )
     parser.add_argument("--json", action="store_true", help="with --emit memory or atlas: as JSON")
     parser.add_argument("--time-phases", action="store_true", help="print what each pass took, to standard error")
@@ -167,8 +168,8 @@ def emitted(what: str, as_json: bool, lowered: Lowered) -> str:
     return dialect_text(lowered.module, DIALECTS[what])
 
 
-def write_target_bundle(path: str, lowered: Lowered, target: str, properties: str | None) -> Path:
-    """Lower to a plan and write the bundle for the target; CompileError where the target cannot run it."""
+def write_target_bundle(path: str, lowered: Lowered, target: str, properties: str | None) -> str:
+    """Lower to a plan and write the bundle for the target; what was written, or CompileError."""
     plan = lower_module(lowered.module, lowered.config)
     files = {PLAN: plan.to_json().encode(), MODEL: module_text(lowered.module).encode()}
     architecture: str | None = None
@@ -179,9 +180,10 @@ def write_target_bundle(path: str, lowered: Lowered, target: str, properties: st
     else:
         refuse_missing_kernels(plan)
     try:
-        return write_bundle(path, files, target, architecture)
+        written = str(write_bundle(path, files, target, architecture))
     except BundleError as err:
         raise CompileError(str(err)) from None
+    return written if architecture is None else f"{written}: device code and cuDNN plans for {architecture}"
 
 
 def run(args: argparse.Namespace) -> None:

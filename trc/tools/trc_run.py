@@ -1,4 +1,4 @@
-"""trc-run: train, evaluate and time a BluePrint or a bundle."""
+"""trc-run: train, evaluate and time a BluePrint or a bundle; write down what a GPU is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from trc.blueprint import load_blueprint
 from trc.diagnostics import CompileError
 from trc.session import CompileOptions, Executable, compile, load
+from trc.session.cuda import write_properties
 from trc.tools.options import (
     LEARNING_OPTIONS,
     MODEL_OPTIONS,
@@ -48,10 +49,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog=PROG, description="Train, evaluate and time a BluePrint or a bundle.")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{train,eval,bench}")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{train,eval,bench,device}")
     train = actions.add_parser("train", help="train and validate")
     evaluate = actions.add_parser("eval", help="validate")
     bench = actions.add_parser("bench", help="time training steps")
+    device = actions.add_parser("device", help="write this GPU's properties, for trc-compile --device-properties")
+    device.add_argument("file", type=Path, metavar="FILE", help="the file to write")
+    device.set_defaults(quiet=False, verbose=0)
     for action in (train, evaluate, bench):
         _add_model(action)
     for action in (train, bench):
@@ -143,10 +147,14 @@ def _bench(args: argparse.Namespace) -> None:
     cli.bench(exe, args)
 
 
+def _device(args: argparse.Namespace) -> None:
+    print(f"wrote {args.file}: {write_properties(args.file)}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 0, 1 after a user's mistake, 130 after Ctrl-C."""
     args = _parser().parse_args(argv)
-    action = {"train": _train, "eval": _eval, "bench": _bench}[args.action]
+    action = {"train": _train, "eval": _eval, "bench": _bench, "device": _device}[args.action]
 
     def work() -> None:
         cli.begin(args)

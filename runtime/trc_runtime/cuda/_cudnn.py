@@ -70,6 +70,15 @@ def versions() -> tuple[str, str]:
         raise MissingExtra("cudnn", "nvidia-cudnn-cu13", str(err)) from None
 
 
+def device_properties(ordinal: int) -> str:
+    """What plans depend on of a device, as JSON; `Planner` takes it where the device is not. Needs the device."""
+    versions()
+    try:
+        return str(_import().create_device_properties(ordinal).serialize())
+    except _errors() as err:
+        raise DnnError(f"cuDNN cannot say what device {ordinal} is: {_first_line(err)}") from None
+
+
 class Handle:
     """A cuDNN handle bound to a stream; needs a current context."""
 

@@ -20,7 +20,7 @@ from trc_runtime.cuda.errors import DeviceError, MissingExtra
 from trc_runtime.cuda.null import check_sources
 from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, KERNELS, MODEL, NODEMAP, PLAN, cubin_name, read_bundle
 
-PROPERTIES = Path(__file__).parent / "h200_device_properties.json"
+PROPERTIES = Path(__file__).resolve().parents[4] / "examples" / "devices" / "h200.json"
 
 SMALL = """input(12, 12, 3);
 BluePrint small = seq(

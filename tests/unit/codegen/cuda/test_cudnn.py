@@ -17,7 +17,7 @@ from trc_runtime.cuda import dnn
 from trc_runtime.cuda.errors import MissingExtra
 from trc_runtime.schema.plan import Plan
 
-PROPERTIES = Path(__file__).parent / "h200_device_properties.json"
+PROPERTIES = Path(__file__).resolve().parents[4] / "examples" / "devices" / "h200.json"
 
 
 def net(*layers: trc.Layer, size: tuple[int, int, int] = (8, 8, 8), precision: str = "amp-fp16") -> Plan:

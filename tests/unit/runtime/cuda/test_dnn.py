@@ -14,10 +14,7 @@ from trc_runtime.cuda import dnn
 from trc_runtime.cuda._cudnn import Planner, versions
 from trc_runtime.cuda.errors import DnnError, MissingExtra
 
-PROPERTIES = next(
-    (p / "shared" / "h200_device_properties.json" for p in Path(__file__).resolve().parents
-     if (p / "shared" / "h200_device_properties.json").is_file()), None,
-)  # fmt: skip
+PROPERTIES = Path(__file__).resolve().parents[4] / "examples" / "devices" / "h200.json"
 
 
 @cache
@@ -26,8 +23,6 @@ def planner() -> Planner:
         versions()
     except MissingExtra as err:
         pytest.skip(str(err))
-    if PROPERTIES is None:
-        pytest.skip("needs shared/h200_device_properties.json")
     return Planner(properties=PROPERTIES.read_text())
 
 
