@@ -63,8 +63,21 @@ def build(plan: Plan, properties: str | os.PathLike[str] | None = None) -> CudaF
 
 
 def compile_for(code: CudaCode, properties: str, architecture: str) -> dict[str, bytes]:
-    """Device code and cuDNN plans for the device of those properties, as files of a bundle. Raises CudaError."""
-    from trc_runtime.cuda import _cudnn, cubins, dnn
+    """Device code and cuDNN plans for the device of those properties, as files of a bundle. Raises CudaError.
+
+    Where nothing is cuDNN's there are no plans, and cuDNN is not needed.
+    """
+    from trc_runtime.cuda import cubins
+
+    layers = code.program.layers()
+    plans = plans_for(code, properties, architecture) if code.program.descriptions else {}
+    cubin = cubins.compile_cubin(code.kernels, architecture, users=layers)
+    return {cubin_name(architecture): cubin.code, **plans}
+
+
+def plans_for(code: CudaCode, properties: str, architecture: str) -> dict[str, bytes]:
+    """The file of cuDNN plans; DnnError names every layer whose graph has no engine there."""
+    from trc_runtime.cuda import _cudnn, dnn
     from trc_runtime.cuda.errors import DnnError
 
     layers = code.program.layers()
@@ -78,8 +91,7 @@ def compile_for(code: CudaCode, properties: str, architecture: str) -> dict[str,
             problems.append(f"layer {', '.join(repr(name) for name in layers.get(key, ['?']))}: {err}")
     if problems:
         raise DnnError("\n".join(problems))
-    cubin = cubins.compile_cubin(code.kernels, architecture, users=layers)
-    return {cubin_name(architecture): cubin.code, CUDNN_PLANS: dnn.save_plans(plans, architecture)}
+    return {CUDNN_PLANS: dnn.save_plans(plans, architecture)}
 
 
 def read_properties(path: str | os.PathLike[str]) -> tuple[str, str]:
@@ -153,8 +165,10 @@ def with_compiled(files: CudaFiles, session: Session) -> CudaFiles:
 
     if files.compiled or not isinstance(session, CudaSession):
         return files
-    architecture = session.report().architecture
+    report = session.report()
     with messages():
-        cubin = cubins.compile_cubin(files.sources[KERNELS].decode(), architecture)
-        compiled = {cubin_name(architecture): cubin.code, CUDNN_PLANS: session.save_plans()}
-    return CudaFiles(files.sources, compiled, architecture)
+        cubin = cubins.compile_cubin(files.sources[KERNELS].decode(), report.architecture)
+        compiled = {cubin_name(report.architecture): cubin.code}
+        if report.engines:
+            compiled[CUDNN_PLANS] = session.save_plans()
+    return CudaFiles(files.sources, compiled, report.architecture)

@@ -22,7 +22,7 @@ from trc.session import cuda
 from trc.session.compiling import Lowered, refuse_missing_kernels, run_phases
 from trc.session.options import DEFAULTS, CompileOptions, choose_target, with_defaults
 from trc.tools.options import add_learning_options, add_model_options, learning_options, loss_of, model_options
-from trc_runtime.schema.bundle import MODEL, PLAN, BundleError, write_bundle
+from trc_runtime.schema.bundle import CUDNN_PLANS, MODEL, PLAN, BundleError, write_bundle
 from trc_runtime.schema.codec import Json, to_json
 from trc_runtime.schema.files import write_atomically
 from trc_runtime.schema.report import memory_report
@@ -183,7 +183,9 @@ def write_target_bundle(path: str, lowered: Lowered, target: str, properties: st
         written = str(write_bundle(path, files, target, architecture))
     except BundleError as err:
         raise CompileError(str(err)) from None
-    return written if architecture is None else f"{written}: device code and cuDNN plans for {architecture}"
+    if architecture is None:
+        return written
+    return f"{written}: device code{' and cuDNN plans' if CUDNN_PLANS in files else ''} for {architecture}"
 
 
 def run(args: argparse.Namespace) -> None:

@@ -13,12 +13,13 @@ import pytest
 
 import trc_runtime.__main__ as runtime_main
 from tests.unit.runtime.cuda.fake import COMPILER, FakeDriver, compile_for_host, install
-from trc.session import cuda
+from trc.session import compile, cuda, load
 from trc.tools import trc_compile, trc_run
 from trc_runtime.cuda import _cuda, _cudnn, cubins, dnn
 from trc_runtime.cuda import context as context_module
 from trc_runtime.cuda import session as session_module
 from trc_runtime.cuda.errors import MissingExtra
+from trc_runtime.schema.config import Constant
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 
@@ -160,8 +161,27 @@ def test_a_missing_extra_to_compile(bp: Path, module: str, extra: str, monkeypat
     if extra == "cuda":
         monkeypatch.setattr(_cudnn, "Planner", lambda **_: None)
         monkeypatch.setattr(dnn, "make_plan", lambda *_: None)
+        monkeypatch.setattr(dnn, "save_plans", lambda *_: b"")
     monkeypatch.setitem(sys.modules, module, None)
     assert f"(extra '{extra}'): install it with  pip install 'trc[{extra}]'" in crossed(capsys, bp)
+
+
+def test_without_convolutions_cudnn_is_not_needed(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    """Batch norm and pools are kernels of our own, in the bundle as on the device."""
+    bp = tmp_path / "own.bp"
+    bp.write_text("input(4, 4, 2);\nBluePrint own = seq(bn(), avgpool(2, 2), relu(), flatten());\n")
+    monkeypatch.setattr(context_module, "Driver", FakeDriver)
+    monkeypatch.setattr(session_module, "compile_cubin", compile_for_host)
+    monkeypatch.setattr(cubins, "compile_cubin", compile_for_host)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    words = (str(bp), "--target", "cuda", "--batch", "4", "-o", str(tmp_path / "out"))
+    assert trc_compile.main([*words, "--device-properties", str(PROPERTIES)]) == 0
+    assert capsys.readouterr().out.endswith("out: device code for sm_90\n")
+    exe = load(tmp_path / "out")
+    exe.save(tmp_path / "again")
+    assert not (tmp_path / "again" / "cudnn_plans.json").exists()
+    compile(bp, target="cuda", batch=4, schedule=Constant(base_lr=0.1)).save(tmp_path / "third")
+    assert not (tmp_path / "third" / "cudnn_plans.json").exists()
 
 
 def test_a_kernel_that_does_not_compile(bp: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
