@@ -119,6 +119,7 @@ def test_the_tools_run_it(bp: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_measured_engines_reach_the_session(bp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: dict[str, str | None] = {}
+    asked: list[str] = []
 
     def make(planner: object, key: str, description: Any, choice: str | None = None) -> FakePlanned:
         taken[key] = choice
@@ -126,12 +127,15 @@ def test_measured_engines_reach_the_session(bp: Path, tmp_path: Path, monkeypatc
 
     def measured(sources: Any, path: Path) -> Engines:
         assert path == tmp_path / "engines.json"
-        return Engines(Machine("H200", "1", "9"), dict.fromkeys(keys_of(sources), ("fast", 1.0, 2.0)))
+        asked.extend(keys_of(sources))
+        return Engines(Machine("H200", "1", "9"), dict.fromkeys(asked, ("fast", 1.0, 2.0)))
 
     monkeypatch.setattr(dnn, "make_plan", make)
     monkeypatch.setattr(autotune, "tune", measured)
     trc.compile(bp, target="cuda", schedule=trc.Constant(base_lr=0.1), autotune=tmp_path / "engines.json")
-    assert set(taken.values()) == {"fast"}  # in single precision inference runs the graphs of training
+    assert asked
+    # inference also has a graph of its own: a convolution with its bias, which training leaves to the batch norm
+    assert {key for key, choice in taken.items() if choice == "fast"} == set(asked)
 
 
 def test_measuring_engines_needs_the_target(bp: Path, capsys: pytest.CaptureFixture[str]) -> None:
