@@ -34,6 +34,8 @@ from results_file import save
 LIMITS = {"cold": 20.0, "load": 3.0}
 PARTS = ("cold", "warm", "load", "cross")
 ROOT = Path(__file__).resolve().parents[1]
+PATHS = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "runtime"), os.environ.get("PYTHONPATH"))))
+"""For the processes, so that trc need not be installed."""
 
 
 def parse() -> argparse.Namespace:
@@ -110,7 +112,7 @@ def run(args: argparse.Namespace, what: str, cache: str, bundle: str | None) -> 
     """A measurement in a process of its own; what went wrong as `error`."""
     command = [sys.executable, __file__, "--child", what, "--model", args.model, "--batch", str(args.batch)]
     command += ["--precision", args.precision, *(["--bundle", bundle] if bundle else [])]
-    env = os.environ | {"TRC_CACHE": cache}
+    env = os.environ | {"TRC_CACHE": cache, "PYTHONPATH": PATHS}
     try:
         done = subprocess.run(
             command, env=env, stdout=subprocess.PIPE, text=True, check=False, timeout=args.timeout, cwd=ROOT
@@ -131,7 +133,7 @@ def cross_compile(args: argparse.Namespace, cache: str, bundle: str) -> None:
     command += ["--precision", args.precision, "--batch", str(args.batch)]
     command += ["--optimizer", "sgd:momentum=0.9,nesterov=true", "--weight-decay", "1e-4", "--lr", "0.1"]
     command += ["--label-smoothing", "0.1"]
-    env = os.environ | {"TRC_CACHE": cache, "CUDA_VISIBLE_DEVICES": ""}
+    env = os.environ | {"TRC_CACHE": cache, "PYTHONPATH": PATHS, "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run(command, env=env, check=True, timeout=args.timeout, cwd=ROOT)
 
 
