@@ -1,7 +1,7 @@
-# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false
+# pyright: basic
 """A training step on the GPU: trc against PyTorch, interleaved in one run.
 
-    python bench/gpu_step.py [--models mlp,resnet50] [--contenders trc,eager,compile,graph] [--seconds 60]
+    python bench/gpu_step.py [--models mlp,resnet50] [--contenders trc,eager,compile,graph] [--seconds 20]
 
 The recipe of shared/measurements.md: synthetic data that is on the GPU already, half precision with a loss scale
 (PyTorch: autocast and GradScaler, channels_last, fused optimizer, cudnn.benchmark), cross entropy with label smoothing
@@ -11,68 +11,45 @@ The recipe of shared/measurements.md: synthetic data that is on the GPU already,
 - eager, compile: PyTorch without and with torch.compile;
 - graph: PyTorch with torch.compile, the whole step captured in one CUDA graph (the default for the MLP only).
 
-Each round runs a group of steps of every contender and waits for its end; the figure is the median group, by step.
-Also recorded: host time of a step (the device idle before it), launches and waits that trc's driver counted, peak
-memory, time from the beginning to the end of the first step, the clocks throughout, and all versions. A contender that
-fails is recorded with its error, and the others go on.
+Each contender is a process of its own (step_contenders.py), and one at a time is at work: trc starts alone, then
+PyTorch's are imported together and started in turn, so that cudnn.benchmark and Triton choose undisturbed. Each round
+runs a group of steps of every contender and waits for its end; the figure is the median group, by step.
+
+Also recorded: host time of a step (the device idle before it), of trc's the part that is the driver's cuGraphLaunch,
+launches and waits that trc's driver counted, peak memory, time from the beginning to the end of the first step (without
+imports), the clocks during the rounds, and all versions. A contender that fails is recorded with its error, and the
+others go on; the result is written after every network. With all five networks it takes about 8 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import itertools
+import contextlib
 import statistics
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from children import Answer, Child, ChildError
 from results_file import save
+from step_contenders import CONTENDERS, MODELS, Setting, child
 
-SMOOTHING = 0.1
-DECAY = 1e-4
 GROUP_SECONDS = 0.4
-HOST_STEPS = 30
-COUNTED_STEPS = 50
-
-
-@dataclass(frozen=True)
-class Model:
-    """What is measured of a network."""
-
-    batch: int
-    shape: tuple[int, int, int]
-    classes: int
-    rate: float
-
-
-MODELS = {
-    "mlp": Model(200, (28, 28, 1), 10, 1e-3),
-    "resnet18": Model(256, (224, 224, 3), 1000, 0.1),
-    "resnet50": Model(256, (224, 224, 3), 1000, 0.1),
-    "vgg16_bn": Model(256, (224, 224, 3), 1000, 0.01),
-    "mobilenet_v2": Model(256, (224, 224, 3), 1000, 0.05),
-}
-DEVICE = "cuda"
-CONTENDERS = ("trc", "eager", "compile", "graph")
+HOST_SECONDS = 1.0
+"""For each pass over host times, which runs steps one by one."""
 
 
 @dataclass
-class Contender:
-    """Something that trains: `step` starts a step, `wait` returns when all steps have ended."""
+class Entry:
+    """A contender under measurement: its process, its groups, and what is known of it."""
 
-    step: Callable[[], object]
-    wait: Callable[[], object]
-    loss: Callable[[], float]
-    facts: dict[str, Any]
-    counters: Callable[[], dict[str, int]] | None = None
-    close: Callable[[], object] | None = None
+    process: Child
+    facts: Answer = field(default_factory=dict)
     milliseconds: list[float] = field(default_factory=list)
     steps: int = 1
 
@@ -90,249 +67,163 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precision", default="amp-fp16", choices=("amp-fp16", "amp-bf16"))
     parser.add_argument("--autotune", metavar="FILE", help="trc measures cuDNN's engines and keeps the choices here")
     parser.add_argument("--output", type=Path, help="write the result here too")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-# ---------------------------------------------------------------- contenders
+def setting_of(contender: str, name: str, args: argparse.Namespace) -> Setting:
+    """What a child is to run."""
+    model = MODELS[name]
+    return Setting(contender, name, model, args.batch or model.batch, args.precision, args.autotune)
 
 
-def trc_contender(name: str, model: Model, batch: int, args: argparse.Namespace) -> Contender:
-    """The network compiled by trc, its input already on the device."""
-    import trc
-    from trc.models import ZOO
-
-    optimizer: Any = trc.SGD(momentum=0.9, nesterov=True, weight_decay=DECAY)
-    if name == "mlp":
-        optimizer = trc.AdamW(weight_decay=DECAY)
-    begin = time.perf_counter()
-    exe = trc.compile(
-        ZOO[name](),
-        batch=batch,
-        target="cuda",
-        precision=args.precision,
-        autotune=args.autotune,
-        optimizer=optimizer,
-        schedule=trc.Constant(base_lr=model.rate),
-        loss=trc.CrossEntropy(label_smoothing=SMOOTHING),
-    )
-    compiled = time.perf_counter() - begin
-    session: Any = exe.session
-    rng = np.random.default_rng(0)
-    for buffer in "ab":
-        labels, images = session.staging(buffer.upper(), 0)
-        images[...] = rng.standard_normal(images.shape, dtype=np.float32)
-        labels[...] = rng.integers(0, model.classes, labels.shape)
-        session.run(f"transfer_{buffer}", 0)
-    session.run("train_a", 0)
-    facts = {
-        "seconds_to_compile": compiled,
-        "seconds_to_first_step": time.perf_counter() - begin,
-        "plan_mib": exe.plan.total / 2**20,
-        "peak_mib": session.arena_bytes / 2**20,
-        "session": asdict(session.report()),
-    }
-    turns = itertools.cycle(("train_a", "train_b"))
-    last: list[Any] = [session.launch(next(turns), 0)]
-
-    def step() -> None:
-        last[0] = session.launch(next(turns), 0)
-
-    def counters() -> dict[str, int]:
-        c = session.counters
-        return {"launches": c.launches, "allocations": c.allocations, "waits": c.waits_here()}
-
-    return Contender(
-        step=step,
-        wait=lambda: last[0].wait(),
-        loss=lambda: last[0].wait().loss,
-        facts=facts,
-        counters=counters,
-        close=session.close,
-    )
-
-
-def torch_network(name: str, model: Model) -> Any:
-    """The network in PyTorch, as torchvision has it."""
-    import torch
-
-    torch.manual_seed(0)
-    if name == "mlp":
-        layers: list[Any] = [torch.nn.Flatten()]
-        for a, b in itertools.pairwise((784, 1024, 512, 256, model.classes)):
-            layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
-        return torch.nn.Sequential(*layers[:-1])
-    import torchvision
-
-    return getattr(torchvision.models, name)(num_classes=model.classes)
-
-
-def torch_contender(name: str, model: Model, batch: int, precision: str, mode: str) -> Contender:
-    """The network in PyTorch: eager, compile or graph."""
-    import torch
-
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = True
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    half = torch.float16 if precision == "amp-fp16" else torch.bfloat16
-    begin = time.perf_counter()
-    net = torch_network(name, model).to(DEVICE).train()
-    generator = torch.Generator(DEVICE).manual_seed(0)
-    h, w, c = model.shape
-    images = torch.randn(batch, c, h, w, device=DEVICE, generator=generator)
-    labels = torch.randint(0, model.classes, (batch,), device=DEVICE, generator=generator)
-    if name != "mlp":
-        net, images = net.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    whole = mode == "graph"
-    if name == "mlp":
-        optimizer = torch.optim.AdamW(net.parameters(), lr=model.rate, weight_decay=DECAY, fused=True, capturable=whole)
-    else:
-        optimizer = torch.optim.SGD(
-            net.parameters(), lr=model.rate, momentum=0.9, nesterov=True, weight_decay=DECAY, fused=True
-        )
-    scaler = torch.amp.GradScaler(DEVICE, enabled=precision == "amp-fp16")
-    loss_of = torch.nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
-    forward = torch.compile(net) if mode in ("compile", "graph") else net
-    last: list[Any] = [None]
-
-    def body() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(DEVICE, half, cache_enabled=not whole):
-            loss = loss_of(forward(images), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        last[0] = loss.detach()
-
-    step: Callable[[], object] = body
-    if whole:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(5):
-                body()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
-            body()
-        step = graph.replay
-    step()
-    torch.cuda.synchronize()
-    first = time.perf_counter() - begin
-    for _ in range(3):  # cudnn.benchmark and torch.compile have chosen by now
-        step()
-    torch.cuda.synchronize()
-    facts = {
-        "seconds_to_first_step": first,
-        "peak_mib": (torch.cuda.max_memory_allocated() - before) / 2**20,
-    }
-    return Contender(step, torch.cuda.synchronize, lambda: float(last[0]), facts)
-
-
-def make(contender: str, name: str, model: Model, batch: int, args: argparse.Namespace) -> Contender:
-    """A contender, after its first steps."""
-    if contender == "trc":
-        return trc_contender(name, model, batch, args)
-    return torch_contender(name, model, batch, args.precision, contender)
+def command_of(contender: str, name: str, args: argparse.Namespace) -> list[str]:
+    """The command that starts a child."""
+    command = [sys.executable, __file__, "--child", contender, name, "--precision", args.precision]
+    if args.batch:
+        command += ["--batch", str(args.batch)]
+    if args.autotune:
+        command += ["--autotune", args.autotune]
+    return command
 
 
 # ---------------------------------------------------------------- measuring
 
-
-def timed(contender: Contender, steps: int) -> float:
-    """Seconds of a group of steps, its end included."""
-    contender.wait()
-    begin = time.perf_counter()
-    for _ in range(steps):
-        contender.step()
-    contender.wait()
-    return time.perf_counter() - begin
+Failed = dict[str, Answer]
+"""Contenders that failed: their errors, and what was known of them."""
 
 
-def host_microseconds(contender: Contender) -> float:
-    """The median time that the host spends on starting a step when the device is idle."""
-    found: list[float] = []
-    for _ in range(HOST_STEPS):
-        contender.wait()
-        begin = time.perf_counter()
-        contender.step()
-        found.append(time.perf_counter() - begin)
-    contender.wait()
-    return 1e6 * statistics.median(found)
+class Race:
+    """The contenders of one network. One that fails drops out, with its error kept."""
 
+    def __init__(self, commands: Mapping[str, list[str]]) -> None:
+        self._commands = commands
+        self.entries: dict[str, Entry] = {}
+        self.failed: Failed = {}
 
-def counted(contender: Contender) -> dict[str, float]:
-    """What the driver counted a step on this thread, the final wait left out."""
-    if contender.counters is None:
-        return {}
-    contender.wait()
-    before = contender.counters()
-    for _ in range(COUNTED_STEPS):
-        contender.step()
-    after = contender.counters()
-    contender.wait()
-    return {f"{key}_per_step": (after[key] - before[key]) / COUNTED_STEPS for key in after}
-
-
-def measure(contenders: dict[str, Contender], rounds: int, seconds: float) -> None:
-    """Interleaved groups of steps until the time is used up."""
-    for contender in contenders.values():
-        timed(contender, 2)
-        contender.steps = max(3, min(2000, round(GROUP_SECONDS / max(timed(contender, 3) / 3, 1e-6))))
-    end = time.perf_counter() + seconds
-    for n in range(rounds):
-        for contender in contenders.values():
-            contender.milliseconds.append(1e3 * timed(contender, contender.steps) / contender.steps)
-        if n >= 2 and time.perf_counter() > end:
-            break
-
-
-def figures(contender: Contender, batch: int) -> dict[str, Any]:
-    """What is recorded of a contender."""
-    middle = statistics.median(contender.milliseconds)
-    return {
-        "ms_per_step": middle,
-        "images_per_second": batch / middle * 1e3,
-        "ms_of_groups": [round(m, 4) for m in contender.milliseconds],
-        "steps_a_group": contender.steps,
-        "host_us_per_step": host_microseconds(contender),
-        "loss_at_end": contender.loss(),
-        **counted(contender),
-        **contender.facts,
-    }
-
-
-def run_model(name: str, wanted: list[str], args: argparse.Namespace) -> dict[str, Any]:
-    """All contenders of a network."""
-    model = MODELS[name]
-    batch = args.batch or model.batch
-    contenders: dict[str, Contender] = {}
-    result: dict[str, Any] = {"batch": batch, "contenders": {}}
-    for contender in wanted:
+    @contextlib.contextmanager
+    def _survive(self, name: str) -> Iterator[None]:
         try:
-            contenders[contender] = make(contender, name, model, batch, args)
-            print(f"  {contender}: first step after {contenders[contender].facts['seconds_to_first_step']:.1f} s")
-        except Exception as err:
-            traceback.print_exc()
-            result["contenders"][contender] = {"error": f"{type(err).__name__}: {err}"}
-    measure(contenders, args.rounds, args.seconds)
-    for key, contender in contenders.items():
-        result["contenders"][key] = found = figures(contender, batch)
-        print(
-            f"  {key:<8} {found['ms_per_step']:9.3f} ms  {found['images_per_second']:11,.0f} images/s  "
-            f"host {found['host_us_per_step']:8.1f} us"
-        )
-    best = min(
-        (f["ms_per_step"] for k, f in result["contenders"].items() if k != "trc" and "error" not in f), default=0
+            yield
+        except ChildError as err:
+            print(f"  {err}", flush=True)
+            self.failed[name] = {"error": str(err)}
+            if (entry := self.entries.pop(name, None)) is not None:
+                self.failed[name] |= {"ms_of_groups": entry.milliseconds, **entry.facts}
+                entry.process.close()
+
+    def each(self, action: Callable[[Entry], None]) -> None:
+        """Do something with every contender that is left."""
+        for name, entry in list(self.entries.items()):
+            with self._survive(name):
+                action(entry)
+
+    def start(self) -> None:
+        """Bring every contender to its first steps: trc alone, then PyTorch's, imported together, in turn."""
+        for group in (["trc"], [n for n in CONTENDERS if n != "trc"]):
+            names = [n for n in group if n in self._commands]
+            for name in names:
+                self.entries[name] = Entry(Child(name, self._commands[name]))
+                with self._survive(name):
+                    self.entries[name].process.send("load")
+            for name in names:
+                if name in self.entries:
+                    with self._survive(name):
+                        self.entries[name].facts |= self.entries[name].process.receive()
+            for name in names:
+                if name in self.entries:
+                    with self._survive(name):
+                        facts = self.entries[name].process.ask("prepare", 240.0)
+                        self.entries[name].facts |= facts
+                        print(f"  {name}: first step after {facts['seconds_to_first_step']:.1f} s", flush=True)
+
+    def measure(self, rounds: int, seconds: float) -> None:
+        """Interleaved groups of steps until the time is used up."""
+
+        def calibrate(entry: Entry) -> None:
+            entry.process.ask("time", 60.0, steps=2)
+            each = entry.process.ask("time", 60.0, steps=3)["ms"] / 1e3
+            entry.steps = max(3, min(2000, round(GROUP_SECONDS / max(each, 1e-6))))
+
+        def group(entry: Entry) -> None:
+            entry.milliseconds.append(entry.process.ask("time", 60.0, steps=entry.steps)["ms"])
+
+        self.each(calibrate)
+        end = time.perf_counter() + seconds
+        for n in range(rounds):
+            self.each(group)
+            if n >= 2 and time.perf_counter() > end:
+                break
+
+    def figures(self, batch: int) -> dict[str, Answer]:
+        """What is recorded of every contender, the failed ones included."""
+        found: dict[str, Answer] = {}
+
+        def ask(entry: Entry) -> None:
+            middle = statistics.median(entry.milliseconds)
+            steps = max(20, min(200, round(1e3 * HOST_SECONDS / middle)))
+            found[entry.process.name] = {
+                "ms_per_step": middle,
+                "images_per_second": batch / middle * 1e3,
+                "ms_of_groups": [round(m, 4) for m in entry.milliseconds],
+                "steps_a_group": entry.steps,
+                **entry.process.ask("figures", 120.0, host_steps=steps),
+                **entry.facts,
+            }
+
+        self.each(ask)
+        order = [n for n in self._commands if n in found or n in self.failed]
+        return {n: found.get(n) or self.failed[n] for n in order}
+
+    def close(self) -> None:
+        """End all processes."""
+        for entry in self.entries.values():
+            entry.process.close()
+        self.entries.clear()
+
+
+def compare(contenders: Mapping[str, Answer]) -> float | None:
+    """How many times as fast trc is as the fastest of PyTorch; None where either is missing."""
+    times = {k: f["ms_per_step"] for k, f in contenders.items() if "error" not in f}
+    rest = [ms for k, ms in times.items() if k != "trc"]
+    return min(rest) / times["trc"] if rest and "trc" in times else None
+
+
+def show(name: str, found: Answer) -> None:
+    """Print a contender's line."""
+    if "error" in found:
+        print(f"  {name:<8} failed: {found['error']}")
+        return
+    print(
+        f"  {name:<8} {found['ms_per_step']:9.3f} ms  {found['images_per_second']:11,.0f} images/s  "
+        f"host {found['host_us_per_step']:8.1f} us"
     )
-    if best and "ms_per_step" in result["contenders"].get("trc", {}):
-        result["speed_against_best_torch"] = best / result["contenders"]["trc"]["ms_per_step"]
-        print(f"  trc is {result['speed_against_best_torch']:.2f} times as fast as the fastest of PyTorch")
-    for contender in contenders.values():
-        if contender.close is not None:
-            contender.close()
-    contenders.clear()
+    if "launch_us" in found:
+        print(
+            f"           cuGraphLaunch {found['launch_us']:.1f} us, beside it {found['host_us_beside_launch']:.1f} us, "
+            f"{found['launches_per_step']:g} launches and {found['waits_per_step']:g} waits a step"
+        )
+
+
+def run_model(name: str, wanted: list[str], args: argparse.Namespace) -> Answer:
+    """All contenders of a network."""
+    batch = args.batch or MODELS[name].batch
+    race = Race({c: command_of(c, name, args) for c in wanted})
+    try:
+        race.start()
+        clocks = Clocks()
+        try:
+            race.measure(args.rounds, args.seconds)
+        finally:
+            sampled = clocks.finish()
+        result: Answer = {"batch": batch, "contenders": race.figures(batch), "clocks": sampled}
+    finally:
+        race.close()
+    for contender, found in result["contenders"].items():
+        show(contender, found)
+    if (speed := compare(result["contenders"])) is not None:
+        result["speed_against_best_torch"] = speed
+        print(f"  trc is {speed:.2f} times as fast as the fastest of PyTorch", flush=True)
     return result
 
 
@@ -340,7 +231,7 @@ def run_model(name: str, wanted: list[str], args: argparse.Namespace) -> dict[st
 
 
 class Clocks:
-    """Clocks, power and temperature of the GPU during the run, twice a second."""
+    """Clocks, power and temperature of the GPU during the rounds, twice a second."""
 
     FIELDS = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "clocks_event_reasons.active")
 
@@ -351,14 +242,14 @@ class Clocks:
         except OSError:
             self._process = None
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Answer:
         """Stop sampling; minimum, median and maximum of each."""
         if self._process is None:
             return {}
         self._process.terminate()
         rows = [line.split(", ") for line in (self._process.communicate()[0] or "").splitlines()]
         rows = [r for r in rows if len(r) == len(self.FIELDS)]
-        found: dict[str, Any] = {"samples": len(rows)}
+        found: Answer = {"samples": len(rows)}
         for n, name in enumerate(self.FIELDS):
             try:
                 values = [float(r[n]) for r in rows]
@@ -370,65 +261,52 @@ class Clocks:
         return found
 
 
-def library_versions() -> dict[str, Any]:
-    """Versions that are not packages': what PyTorch was built with."""
-    found: dict[str, Any] = {}
-    if "torch" in sys.modules:
-        import torch
-
-        found |= {"torch.cuda": torch.version.cuda, "torch.cudnn": torch.backends.cudnn.version()}
-    return found
-
-
-def main() -> None:
-    """Measure, print and save."""
-    args = parse()
-    names = args.models.split(",")
-    for name in names:
+def plans_of(args: argparse.Namespace) -> dict[str, list[str]]:
+    """The contenders of each network."""
+    plans: dict[str, list[str]] = {}
+    for name in args.models.split(","):
         if name not in MODELS:
             raise SystemExit(f"unknown model '{name}'; choose of {', '.join(MODELS)}")
-    plans: dict[str, list[str]] = {}
-    for name in names:
         default = "trc,eager,compile,graph" if name == "mlp" else "trc,eager,compile"
         plans[name] = str(args.contenders or default).split(",")
         for contender in plans[name]:
             if contender not in CONTENDERS:
                 raise SystemExit(f"unknown contender '{contender}'; choose of {', '.join(CONTENDERS)}")
+    return plans
+
+
+def main() -> None:
+    """Measure, print and save."""
+    args = parse()
+    if args.child:
+        contender, name = args.child
+        child(setting_of(contender, name, args))
+        return
     results: dict[str, Any] = {}
-    clocks = Clocks()
-    try:
-        for name, wanted in plans.items():
-            print(f"{name}, batch {args.batch or MODELS[name].batch}, {args.precision}", flush=True)
+    for name, wanted in plans_of(args).items():
+        print(f"{name}, batch {args.batch or MODELS[name].batch}, {args.precision}", flush=True)
+        begin = time.perf_counter()
+        try:
             results[name] = run_model(name, wanted, args)
-            free_memory()
-            save_all(args, results, {})  # what has been measured is kept if the time runs out
-    finally:
-        sampled = clocks.finish()
-    save_all(args, results, sampled)
+        except Exception as err:  # what is measured of the others is worth more than this one
+            traceback.print_exc()
+            results[name] = {"contenders": {"all": {"error": f"{type(err).__name__}: {err}"}}}
+        results[name]["seconds_in_all"] = time.perf_counter() - begin
+        save_all(args, results)  # what has been measured is kept if the time runs out
     failed = [f"{m}: {c}" for m, r in results.items() for c, f in r["contenders"].items() if "error" in f]
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def free_memory() -> None:
-    """Give PyTorch's memory back before the next model."""
-    gc.collect()
-    if "torch" in sys.modules:
-        import torch
-
-        torch.compiler.reset()
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def save_all(args: argparse.Namespace, results: dict[str, Any], clocks: dict[str, Any]) -> None:
+def save_all(args: argparse.Namespace, results: dict[str, Any]) -> None:
     """Write the result so far."""
-    figures = {"precision": args.precision, "models": results, "clocks": clocks, "libraries": library_versions()}
-    path = save("gpu_step", figures)
+    contenders = [f for r in results.values() for f in r["contenders"].values()]
+    libraries = next((f["libraries"] for f in contenders if "libraries" in f), {})
+    path = save("gpu_step", {"precision": args.precision, "models": results, "libraries": libraries})
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_bytes(path.read_bytes())
-    print(f"written to {path}")
+    print(f"written to {path}", flush=True)
 
 
 if __name__ == "__main__":

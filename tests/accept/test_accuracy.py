@@ -11,6 +11,7 @@ from trc.tools.trc_run import main
 
 pytestmark = pytest.mark.accept
 MODELS = Path(__file__).parents[2] / "examples" / "models"
+QUARTER = Path(__file__).parents[2] / "bench" / "resnet18_quarter.bp"
 LAST = re.compile(r"top1=([\d.]+) epochs=(\d+) seconds=([\d.]+)$")
 
 
@@ -41,21 +42,6 @@ def test_lenet5_on_mnist(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert top1 >= 99.0
 
 
-QUARTER = """// ResNet-18 of quarter width for 28x28 images.
-input(28, 28, 1);
-BluePrint resnet18_quarter = seq(
-    cbr(16, 3, 1, 1),
-    repeat(block(16, RESNET_3_3), 2),
-    block(32, RESNET_3_3_DS), block(32, RESNET_3_3),
-    block(64, RESNET_3_3_DS), block(64, RESNET_3_3),
-    block(128, RESNET_3_3_DS), block(128, RESNET_3_3),
-    gap_fc(10, true)
-);
-"""
-
-
 def test_quarter_resnet18_on_fashion_mnist(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    model = tmp_path / "resnet18_quarter.bp"
-    model.write_text(QUARTER)
-    top1, _ = train(capsys, model, tmp_path / "c", "--data", "fashion-mnist", "--epochs", "3")
+    top1, _ = train(capsys, QUARTER, tmp_path / "c", "--data", "fashion-mnist", "--epochs", "3")
     assert top1 >= 90.0

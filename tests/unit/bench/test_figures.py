@@ -1,0 +1,116 @@
+"""What the benchmarks of the GPU make of their numbers, and trc's side of them on the fake GPU."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import trc
+from tests.unit.bench import conftest  # noqa: F401 - so that bench/ is found
+from tests.unit.codegen.cuda.emulator import COMPILER
+from tests.unit.runtime.cuda.fake import install
+from trc.models import ZOO
+
+
+def test_means_are_of_whole_groups() -> None:
+    from gpu_curves import means
+
+    assert means([1, 3, 5, 7, 100], 2) == [2, 6]
+
+
+def test_inside_the_band_and_inside_the_wide_one() -> None:
+    from gpu_curves import band
+
+    theirs = [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 1.0], [3.0, 3.0, 3.0, 1.0]]
+    found = band([1.0, 3.5, 4.5, 1.0], theirs)
+    assert [g["within"] for g in found["groups"]] == [True, False, False, True]
+    assert [g["within_wide"] for g in found["groups"]] == [True, True, False, True]
+    assert found["groups"][1] == {
+        "trc": 3.5, "min": 1.0, "max": 3.0, "deviation": 1.0, "within": False, "within_wide": True,
+    }  # fmt: skip
+    assert (found["of"], found["within"], found["within_wide"]) == (4, 2, 3)
+    assert not found["all_within_wide"]
+    assert band([float("nan")], [[1.0], [2.0]])["within_wide"] == 0
+
+
+def test_all_runs_see_the_same_batches() -> None:
+    from gpu_curves import Task, batches_of
+
+    task = Task("resnet18", 4, 20, 3, 2, 0.1, "fp32", "cpu")
+    one, two = list(batches_of(task)), list(batches_of(task))
+    assert len(one) == 2
+    for (images, labels), (again, labels_again) in zip(one, two, strict=True):
+        assert images.shape == (4, 20, 20, 3)
+        assert np.array_equal(images, again)
+        assert np.array_equal(labels, labels_again)
+    assert not np.array_equal(one[0][0], one[1][0])
+
+
+def test_curves_begin_with_the_weights_that_trc_draws(tmp_path: Path) -> None:
+    from gpu_curves import Task, TrcSide
+
+    side = TrcSide(Task("mobilenet_v2", 2, 32, 40, 1, 0.1, "fp32", "cpu"))
+    found = side.weights([4, 5], 4, str(tmp_path))
+    assert len(found["rates"]) == 40
+    assert found["rates"][:2] == pytest.approx([0.005, 0.01])
+    assert found["rates"][19:] == pytest.approx([0.1] * 21)
+    own = side._exe.tensors
+    drawn = [safetensors.numpy.load_file(tmp_path / f"{n}.safetensors") for n in (4, 5)]
+    weight = own["conv1.weight"].transpose(0, 3, 1, 2)
+    assert np.array_equal(drawn[0]["features.0.0.weight"], weight)
+    assert not np.array_equal(drawn[1]["features.0.0.weight"], weight)
+    assert (drawn[0]["features.0.1.running_var"] == 1).all()
+
+
+def test_accuracy_reads_the_log_and_compares_bytes(tmp_path: Path) -> None:
+    from gpu_accuracy import RECIPES, command_of, differences, judged, outcome
+
+    log = tmp_path / "log.jsonl"
+    events = [
+        {"event": "epoch", "epoch": 1},
+        {"event": "eval", "epoch": 1, "top1": 0.5, "loss": 2.0},
+        {"event": "eval", "epoch": 2, "top1": 0.9851, "loss": 1.0},
+        {"event": "done", "seconds": 3.0, "skipped": 1},
+    ]
+    log.write_text("".join(json.dumps(e) + "\n" for e in events))
+    found = outcome(log)
+    assert found["top1"] == pytest.approx(98.51)
+    assert judged(RECIPES["mlp"], found, full=True)["good"] is True
+    assert judged(RECIPES["lenet5"], found, full=True)["good"] is False
+    assert judged(RECIPES["lenet5"], found, full=False)["good"] is None
+    one, two = tmp_path / "1", tmp_path / "2"
+    arrays = {"w": np.zeros(3, np.float32), "b": np.ones(2, np.float32)}
+    safetensors.numpy.save_file(arrays, one)
+    safetensors.numpy.save_file(arrays, two)
+    assert differences(one, two) == {}
+    safetensors.numpy.save_file(arrays | {"w": np.array([0, 0, 0.5], np.float32)}, two)
+    assert differences(one, two) == {"w": 0.5}
+    args = Namespace(target="cuda", precision="amp-fp16", epochs=None, data_root=Path("data"))
+    command = command_of(RECIPES["mlp"], args, one, log)
+    assert command[3:7] == ["train", str(RECIPES["mlp"].model), "--data", "mnist"]
+    assert command[command.index("--data-dir") + 1] == str(Path("data").resolve())
+    assert all(r.model.is_file() for r in RECIPES.values())
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_a_step_of_trc_is_measured(monkeypatch) -> None:
+    import step_contenders as contenders
+
+    install(monkeypatch)
+    monkeypatch.setattr(contenders, "COUNTED_STEPS", 2)
+    small = trc.BluePrint(trc.seq(trc.fc(16), trc.relu(), trc.fc(5)), "small", (4, 4, 1))
+    monkeypatch.setitem(ZOO, "mlp", lambda: small)
+    model = contenders.Model(6, (4, 4, 1), 5)
+    made = contenders.trc_contender(contenders.Setting("trc", "mlp", model, 6, "amp-fp16"))
+    with made.session:
+        assert contenders.timed(made, 1) > 0
+        found = contenders.figures(made, 2)
+    assert (found["launches_per_step"], found["waits_per_step"], found["allocations_per_step"]) == (1, 0, 0)
+    assert found["host_us_beside_launch"] == pytest.approx(found["host_us_with_timer"] - found["launch_us"])
+    assert np.isfinite(found["loss_at_end"])
+    assert made.facts["seconds_to_first_step"] > made.facts["seconds_to_compile"]
