@@ -19,6 +19,7 @@ from trc.dialects.arch.activation import (
 from trc.dialects.arch.base import float_of
 from trc.layers.descriptor import BaseDescriptor, Builder, Deferred, Layer, Materialised, Value
 from trc.layers.registry import register
+from trc.layers.values import NO_ACT
 from trc_runtime.schema.kinds import KINDS, Kind, reads, writes
 
 
@@ -26,7 +27,8 @@ class ActivationDescriptor(BaseDescriptor):
     """An elementwise function of one input; `factor` names its float parameter, if it has one.
 
     With `folds` it becomes part of a deferred input without activation that nobody else reads: of a normalised value
-    without any node, of a sum as the node that writes it.
+    without any node, of a sum or a product as the node that writes it. Backward is then left to the only reader of the
+    result, if that can.
     """
 
     def __init__(self, name: str, saves: str = "y", factor: str | None = None, folds: bool = False) -> None:
@@ -52,9 +54,10 @@ class ActivationDescriptor(BaseDescriptor):
             if x.owner is not None:
                 return x.fold(b.layer.name, self.act)
             b.emit(x.kind, reads=x.reads, writes=[b.output], params={"act": self.act})
-            return Materialised(b.output)
-        b.emit(self.fwd, reads=b.inputs, writes=[b.output], params=self._params(b.layer))
-        return Materialised(b.output)
+        else:
+            b.emit(self.fwd, reads=b.inputs, writes=[b.output], params=self._params(b.layer))
+        left = self.act is not None and b.layer.wanted[0] and b.reader_masks
+        return Materialised(b.output, act=self.act if left and self.act is not None else NO_ACT)
 
     inference = forward
 

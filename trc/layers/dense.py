@@ -9,6 +9,7 @@ from trc.dialects.arch.dense import ChannelPaddingOp, FcOp, FlattenOp
 from trc.layers.descriptor import (
     BaseDescriptor,
     Builder,
+    Deferred,
     Layer,
     Materialised,
     TensorDesc,
@@ -18,6 +19,7 @@ from trc.layers.descriptor import (
     working,
 )
 from trc.layers.registry import register
+from trc.layers.values import ACT, NO_ACT
 from trc_runtime.schema.kinds import KINDS, Access, Kind, Operand, reads, writes
 from trc_runtime.schema.plan import Initial
 from trc_runtime.schema.regions import Region
@@ -27,9 +29,15 @@ FLATTEN_BWD = KINDS.register(Kind("flatten_bwd", (*reads("dy"), *writes("dx")), 
 CHANNEL_PADDING_FWD = KINDS.register(Kind("channel_padding_fwd", (*reads("x"), *writes("y"))))
 CHANNEL_PADDING_BWD = KINDS.register(Kind("channel_padding_bwd", (*reads("dy"), *writes("dx"))))
 FC_FWD = KINDS.register(
-    Kind("fc_fwd", (*reads("x", "weight"), Operand("bias", Access.READ, optional=True), *writes("y")))
+    Kind("fc_fwd", (*reads("x", "weight"), Operand("bias", Access.READ, optional=True), *writes("y")), params=ACT)
 )
-FC_BWD_DATA = KINDS.register(Kind("fc_bwd_data", (*reads("dy", "weight"), *writes("dx"))))
+"""y = act(x W^T + bias), rounded once."""
+
+FC_BWD_DATA = KINDS.register(
+    Kind("fc_bwd_data", (*reads("dy", "weight"), Operand("x", Access.READ, optional=True), *writes("dx")), params=ACT)
+)
+"""dx = dy W; where x is given it is the result of the activation, and dx the gradient of what went into that."""
+
 FC_BWD_WEIGHT = KINDS.register(Kind("fc_bwd_weight", (*reads("dy", "x"), *writes("dweight"))))
 FC_BWD_BIAS = KINDS.register(Kind("fc_bwd_bias", (*reads("dy"), *writes("dbias"))))
 
@@ -56,9 +64,18 @@ class CopyDescriptor(BaseDescriptor):
 
 
 class FcDescriptor(BaseDescriptor):
-    """y = x W^T + b; x is read in HWC order where it is a map."""
+    """y = x W^T + b; x is read in HWC order where it is a map.
 
+    Two forms. Materialised: only that. Deferred, the default: a rectifier behind it becomes part of the product, and
+    one before it, if nobody else reads it, has its derivative applied where this layer writes the gradient.
+    """
+
+    forms: tuple[str, ...] = ("materialised", "deferred")
     has_parameters = True
+
+    def masks(self, layer: Layer) -> bool:
+        """Unless the layer was told to compute the product only."""
+        return layer.form != self.forms[0]
 
     def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
         """Weight [out, 1, 1, in], bias [1, 1, 1, out] if any, and the results."""
@@ -74,9 +91,12 @@ class FcDescriptor(BaseDescriptor):
         yield from features(layer)
 
     def forward(self, b: Builder) -> Value:
-        """One product, with the bias added."""
+        """One product with the bias added, left to the reader, so that an activation becomes part of it."""
         bias = [b.tensor("bias")] if has_bias(b.layer) else []
-        b.emit(FC_FWD, reads=[*b.inputs, working(b), *bias], writes=[b.output])
+        reads = (*b.inputs, working(b), *bias)
+        if b.choose(("deferred",)):
+            return Deferred(b.layer.name, FC_FWD, reads)
+        b.emit(FC_FWD, reads=reads, writes=[b.output], params={"act": NO_ACT})
         return Materialised(b.output)
 
     inference = forward
@@ -88,7 +108,10 @@ class FcDescriptor(BaseDescriptor):
         if has_bias(b.layer):
             b.emit(FC_BWD_BIAS, reads=[dy], writes=[b.tensor("bias.grad")])
         if (dx := b.input_grad(0)) is not None:
-            b.emit(FC_BWD_DATA, reads=[dy, working(b)], writes=[dx])
+            x = b.value(0)
+            act = x.act if isinstance(x, Materialised) else NO_ACT
+            of = [] if act == NO_ACT else [b.inputs[0]]
+            b.emit(FC_BWD_DATA, reads=[dy, working(b), *of], writes=[dx], params={"act": act})
 
 
 def has_bias(layer: Layer) -> bool:

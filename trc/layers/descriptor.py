@@ -107,6 +107,11 @@ class Builder(Protocol):
         ...
 
     @property
+    def reader_masks(self) -> bool:
+        """Whether the result's only reader applies the derivative of an activation to the gradient that it writes."""
+        ...
+
+    @property
     def result(self) -> Value:
         """Backward only: the layer's result as its readers see it, folded activations included."""
         ...
@@ -186,6 +191,10 @@ class Descriptor(Protocol):
         """The layer's tensors for sums and sums of squares of its input's channels, if it can use them."""
         ...
 
+    def masks(self, layer: Layer) -> bool:
+        """Whether backward applies the derivative of its input's activation (`Materialised.act`)."""
+        ...
+
     def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
         """The layer's tensors, in the order in which they lie in their regions."""
         ...
@@ -237,6 +246,10 @@ class BaseDescriptor:
     def statistics(self, layer: Layer) -> tuple[str, str] | None:
         """None are used."""
         return None
+
+    def masks(self, layer: Layer) -> bool:
+        """No."""
+        return False
 
     def tensors(self, layer: Layer) -> Iterable[TensorDesc]:
         """The result in training and in inference."""

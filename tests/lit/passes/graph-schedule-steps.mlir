@@ -10,7 +10,7 @@
 // CHECK: graph.step @train_last_a of @train columns [1, 3] buckets [ZERO_GRAD, {{.*}}, ACCUM_METRICS_TRAIN_LAST, OPTIMIZER]
 // CHECK: graph.step @train_last_b
 // Labels and images are copied side by side; then each node waits for the one before it.
-// CHECK: graph.step @infer_a of @infer columns [4] buckets [INF_MAIN_A, ACCUM_METRICS] after [{{\[\], \[\]}}, [0, 1], [2], [3], [4], [5]]
+// CHECK: graph.step @infer_a of @infer columns [4] buckets [INF_MAIN_A, ACCUM_METRICS] after [{{\[\], \[\]}}, [0, 1], [2], [3], [4]]
 // CHECK: graph.step @infer_last_b of @infer columns [5] buckets [INF_MAIN_B, ACCUM_METRICS_VAL_LAST]
 // CHECK: graph.step @clear_metrics of @train columns [0, 1, 2, 3, 4, 5] buckets [CLEAR_METRICS]
 // GRAPHS: the module has no graph.computation: run graph-build-computation first

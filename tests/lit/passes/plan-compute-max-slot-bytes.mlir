@@ -8,7 +8,7 @@
 // CHECK: memplan.tensor @loss R_RESULT f32 [1, 1, 1, 1] slot 512
 // AMP: memplan.tensor @fc1.weight W_FC_WEIGHT {{.*}} slot 512
 // AMP: memplan.tensor @fc1.weight.half A_FC_WEIGHT {{.*}} slot 256
-// AMP: memplan.tensor @fc1.output F_FEATURE_FP16 {{.*}} slot 256
+// AMP: memplan.tensor @relu1.output F_FEATURE_FP16 {{.*}} slot 256
 // TENSORS: the module has no memplan.tensor: run plan-derive-all-shapes first
 
 arch.model @net(%x: tensor<?x2x2x1xf32>) {

@@ -13,13 +13,13 @@
 // CHECK-NOT: memplan.region F_FEATURE_FP32
 // CHECK: memplan.tensor @fc1.weight {{.*}} slot 512 at 512
 // CHECK: memplan.tensor @fc1.bias {{.*}} slot 512 at 0
-// CHECK: memplan.tensor @fc1.output F_FEATURE_FP32 {{.*}} slot 5120{{$}}
+// CHECK: memplan.tensor @relu1.output F_FEATURE_FP32 {{.*}} slot 5120{{$}}
 // CHECK: memplan.tensor @fc2.weight {{.*}} slot 512 at 1024
 
 // REGIONS: memplan.plan @net {mode = regions, total = {{[0-9]+}}}
 // REGIONS: memplan.region F_FEATURE_FP32 at
 // REGIONS-NEXT: memplan.region F_GRAD_SLOT_FP32 at
-// REGIONS: memplan.tensor @fc1.output F_FEATURE_FP32 {{.*}} slot 5120 at {{[0-9]+}}
+// REGIONS: memplan.tensor @relu1.output F_FEATURE_FP32 {{.*}} slot 5120 at {{[0-9]+}}
 
 // MODE: unknown planner mode 'dense'; choose one of packed, regions
 // TENSORS: the module has no memplan.tensor: run plan-derive-all-shapes first

@@ -30,9 +30,9 @@
 // CHECK-NEXT: memplan.tensor @fc1.bias.grad G_FC_BIAS
 // CHECK-NEXT: memplan.tensor @fc1.bias.m M_FC_BIAS
 // CHECK-NEXT: memplan.tensor @fc1.bias.v V_FC_BIAS
-// CHECK-NEXT: memplan.tensor @fc1.output F_FEATURE_FP32
-// CHECK-NEXT: memplan.tensor @fc1.output.inf F_FEATURE_FP32
 // CHECK-NEXT: memplan.tensor @fc1.output.grad F_GRAD_SLOT_FP32
+// CHECK-NEXT: memplan.tensor @relu1.output F_FEATURE_FP32
+// CHECK-NEXT: memplan.tensor @relu1.output.inf F_FEATURE_FP32
 // CHECK-NOT: fc2.bias
 // CHECK: memplan.tensor @softmax_ce.probs T_TEMP_FP32
 
@@ -46,7 +46,7 @@
 // AMP: memplan.tensor @scaling S_SCALAR_FP32 f32 [1, 1, 1, 1] in train init constant 8192.0
 // AMP: memplan.tensor @fc1.weight W_FC_WEIGHT f32
 // AMP-NEXT: memplan.tensor @fc1.weight.half A_FC_WEIGHT f16
-// AMP: memplan.tensor @fc1.output F_FEATURE_FP16 f16
+// AMP: memplan.tensor @relu1.output F_FEATURE_FP16 f16
 // DOUBLE: memplan.tensor @fc1.weight W_FC_WEIGHT f64
 
 // SPECS: the module has no memplan.spec: run plan-create-compile-specs first

@@ -1,16 +1,17 @@
 // RUN: trc-opt %s -p 'plan-create-compile-specs,plan-select-kernels' | filecheck %s
 // RUN: trc-opt %s -p 'plan-create-compile-specs,plan-select-kernels{target=cuda}' | filecheck %s
 // RUN: echo '{"fc1": "materialised"}' > %t.json
-// RUN: trc-opt %s -p 'plan-select-kernels{choices="%t.json"}' | filecheck %s
+// RUN: trc-opt %s -p 'plan-select-kernels{choices="%t.json"}' | filecheck %s --check-prefix=CHOSEN
 // RUN: not trc-opt %s -p 'plan-select-kernels{target=gpu}' --no-reproducer 2>&1 | filecheck %s --check-prefix=TARGET
 // RUN: echo '{"fc1": "winograd"}' > %t.bad.json
 // RUN: not trc-opt %s -p 'plan-select-kernels{choices="%t.bad.json"}' --no-reproducer 2>&1 | filecheck %s --check-prefix=FORM
 // RUN: not trc-opt %s -p 'plan-select-kernels{choices="%t.missing"}' --no-reproducer 2>&1 | filecheck %s --check-prefix=MISSING
 
-// Every layer of part 1 has one form, so nothing is written.
+// These layers write no form unless one was asked for that is not the default.
 // CHECK: arch.fc %0 {out_features = 6} layer "fc1" : tensor<?x1x1x6xf32>
+// CHOSEN: arch.fc %0 {out_features = 6} layer "fc1" forms ["fc1 = materialised"]
 // TARGET: unknown target 'gpu'; choose one of cpu, cuda
-// FORM: layer 'fc1': has no form 'winograd'; it has materialised
+// FORM: layer 'fc1': has no form 'winograd'; it has materialised, deferred
 // MISSING: cannot read the kernel choices
 
 arch.model @net(%x: tensor<?x2x2x1xf32>) {

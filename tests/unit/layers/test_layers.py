@@ -21,6 +21,8 @@ from trc.dialects.arch import (
     IdentityOp,
     LayerOp,
     LeakyReluOp,
+    Relu6Op,
+    ReluOp,
     SoftmaxCeOp,
 )
 from trc.layers.descriptor import BaseDescriptor
@@ -49,11 +51,11 @@ def test_a_merged_layer_has_none_but_is_known() -> None:
 
 
 def behind(kind: type[LayerOp], **options: float) -> ModuleOp:
-    """A layer between two fully connected ones."""
+    """A layer behind a fully connected one and in front of a batch norm and another."""
     net = Net((1, 1, 6))
     value = net.add(FcOp, net.input, out_features=8)
     value = net.add(kind, value, layer="it", **options)
-    return net.finish(net.add(FcOp, value, out_features=5), 5)
+    return net.finish(net.add(FcOp, net.add(Bn1dOp, value), out_features=5), 5)
 
 
 def test_fc_tensors() -> None:
@@ -93,6 +95,45 @@ def test_activation_nodes(kind: type[LayerOp]) -> None:
     assert forward.op.reads_ == ("fc1.output",)
     assert backward.op.reads_ == ("it.output.grad", saved)
     assert backward.op.params_ == forward.op.params_
+
+
+@pytest.mark.parametrize(("kind", "act"), [(ReluOp, "relu"), (Relu6Op, "relu6")])
+def test_a_rectifier_between_products_is_part_of_them(kind: type[LayerOp], act: str) -> None:
+    net = Net((2, 3, 2))
+    value = net.add(FcOp, net.add(FlattenOp, net.input), out_features=8)
+    value = net.add(kind, value, layer="it")
+    world = World(planned(net.finish(net.add(FcOp, value, out_features=5), 5)))
+    nodes = {(n.op.kind_, n.op.layer_): n.op for n in world.nodes(world.steps["train_a"])}
+    assert not any(name.startswith("relu") for name, _ in nodes)
+    forward, backward = nodes["fc_fwd", "it"], nodes["fc_bwd_data", "fc2"]
+    assert forward.writes_ == ("it.output",)
+    assert backward.reads_ == ("fc2.output.grad", "fc2.weight", "it.output")
+    assert backward.writes_ == ("fc1.output.grad",)
+    assert forward.params_ == backward.params_ == {"act": act}
+    assert nodes["fc_fwd", "fc2"].params_ == {"act": "none"}
+    assert not {"fc1.output", "it.output.grad"} & set(world.tensors)
+
+
+def test_a_rectifier_with_two_readers_keeps_its_backward() -> None:
+    net = Net((2, 3, 2))
+    value = net.add(FcOp, net.add(FlattenOp, net.input), out_features=8)
+    value = net.add(ReluOp, value, layer="it")
+    value = net.add(AddOp, value, net.add(FcOp, value, out_features=8))
+    world = World(planned(net.finish(net.add(FcOp, value, out_features=5), 5)))
+    nodes = {(n.op.kind_, n.op.layer_): n.op for n in world.nodes(world.steps["train_a"])}
+    assert nodes["fc_fwd", "it"].params_ == {"act": "relu"}
+    assert nodes["fc_bwd_data", "fc2"].params_ == {"act": "none"}
+    assert nodes["relu_bwd", "it"].writes_ == ("fc1.output.grad",)
+
+
+def test_a_product_that_reads_the_input_is_computed_from_its_own_buffer() -> None:
+    net = Net((1, 1, 6))
+    value = net.add(ReluOp, net.add(FcOp, net.input, out_features=8))
+    world = World(planned(net.finish(net.add(FcOp, value, out_features=5), 5)))
+    for letter in "ab":
+        first = [n.op for n in world.nodes(world.steps[f"train_{letter}"]) if n.op.layer_ == "fc1"]
+        assert [n.kind_ for n in first] == ["fc_fwd", "fc_bwd_weight", "fc_bwd_bias"]
+        assert first[0].reads_[0] == first[1].reads_[1] == f"data_{letter}"
 
 
 def test_activation_parameters() -> None:

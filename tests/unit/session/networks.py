@@ -138,13 +138,18 @@ def networks(draw: st.DrawFn) -> Case:
     layers: list[trc.Layer] = []
     for _ in range(draw(st.integers(0, 6))):
         layers += draw(piece(at, 2))
-    head = draw(st.sampled_from(["gap fc", "gap_fc", "fc", "flatten fc", "mlp"]))
+    head = draw(st.sampled_from(["gap fc", "gap_fc", "fc", "flatten fc", "mlp", "fc act fc"]))
     if head == "gap fc":
         layers += [trc.gap(), trc.fc(CLASSES)]
     elif head == "gap_fc":
         layers.append(trc.gap_fc(CLASSES, True))
     elif head == "mlp":
         layers += [trc.fc(9), trc.bn(), trc.relu(), trc.fc(CLASSES, draw(st.booleans()))]
+    elif head == "fc act fc":
+        for out in draw(st.lists(st.sampled_from([5, 8, 11]), min_size=1, max_size=3)):
+            act = draw(st.sampled_from([trc.relu, trc.relu6, trc.relu, trc.tanh_act]))
+            layers += [trc.fc(out, draw(st.booleans())), *([trc.identity()] if draw(st.booleans()) else []), act()]
+        layers.append(trc.fc(CLASSES))
     else:
         layers += [*([trc.flatten()] if head == "flatten fc" else []), trc.fc(CLASSES)]
     batch = draw(st.integers(2, 5))

@@ -9,10 +9,12 @@ frontend 1.18.0, cuDNN 9.19 and no device):
 
 - a half convolution takes no float32 bias: the bias is added in place afterwards, and to the sums where
   the convolution makes statistics;
+- the activation of a fully connected layer, and its derivative in backward, are applied in place afterwards;
 - a half weight gradient comes out in half. That of a fully connected layer is wanted in float32: it is
   written to the node's scratch memory and widened from there.
 
-Depthwise convolutions are none of cuDNN's business here: trc has its own kernels for them.
+Depthwise convolutions and small products in half precision are none of cuDNN's business here: trc has its own kernels
+for them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from math import prod
 from typing import TypedDict
 
 from trc.codegen.cuda.lowering.dense import add_bias
+from trc.codegen.cuda.lowering.elementwise import activate_in_place, mask_in_place
 from trc.codegen.cuda.lowering.launch import I, Launch, S
+from trc.codegen.cuda.lowering.matmul import act_of, is_small
 from trc.codegen.cuda.lowering.norm import channel_sums
 from trc.codegen.cuda.lowering.view import C_TYPES, Matrix, NodeView, ceil_div
 from trc_runtime.schema.dtypes import DType, Precision
@@ -99,6 +103,8 @@ def is_depthwise(view: NodeView) -> bool:
 
 def owns(view: NodeView) -> bool:
     """Whether cuDNN computes this node."""
+    if view.kind in _PRODUCTS:
+        return not is_small(view)
     return view.kind in _KINDS and not is_depthwise(view)
 
 
@@ -169,7 +175,7 @@ class _Graph:
             "padding": int(params.get("padding", 0)),
             "stride": int(params.get("stride", 1)),
             "groups": int(params.get("groups", 1)),
-            "act": str(params.get("act", "none")),
+            "act": "none" if self.view.kind in _PRODUCTS else str(params.get("act", "none")),
         }
         return CudnnNode(description, self.bindings, after, self.view.scratch)
 
@@ -246,14 +252,20 @@ def _fc_fwd(g: _Graph) -> CudnnNode:
     g.row("x")
     g.filter("weight")
     g.row("y")
-    return _with_bias(g)
+    view, act = g.view, act_of(g.view)
+    if "bias" in view and g.precision.is_amp:
+        return g.done(add_bias(view, view["y"], view["bias"], act))
+    if "bias" in view:
+        g.vectors("bias")
+    return g.done(*activate_in_place(view, view["y"], act))
 
 
 def _fc_bwd_data(g: _Graph) -> CudnnNode:
     g.row("dy")
     g.filter("weight")
     g.row("dx")
-    return g.done()
+    view = g.view
+    return g.done(*(mask_in_place(view, view["dx"], view["x"], act_of(view)) if "x" in view else ()))
 
 
 def _fc_bwd_weight(g: _Graph) -> CudnnNode:
@@ -282,5 +294,7 @@ _KINDS: dict[str, Callable[[_Graph], CudnnNode]] = {
     "fc_bwd_weight": _fc_bwd_weight,
 }
 
+_PRODUCTS = frozenset(kind for kind in _KINDS if kind.startswith("fc_"))
+
 KINDS = frozenset(_KINDS)
-"""The kinds that cuDNN computes, depthwise convolutions aside."""
+"""The kinds that cuDNN computes, depthwise convolutions and small products aside."""

@@ -20,6 +20,7 @@ FAMILY_ORDER = (
     "elementwise",
     "copies",
     "columns",
+    "matmul",
     "norm",
     "pool",
     "dropout",

@@ -33,7 +33,7 @@ class Gradients:
 def plan_gradients(network: Network, folded: Collection[int] = ()) -> Gradients:
     """Name the gradients of all activations. Linear in the uses.
 
-    `folded` are layers that became part of their only input: its gradient is theirs.
+    `folded` are layers without a backward of their own: their input's gradient is written in place of their result's.
     """
     count = len(network.layers)
     owner = list(range(count))

@@ -14,6 +14,7 @@ from typing import overload
 from trc.layers.descriptor import Builder, Deferred, Layer, Materialised, Value
 from trc.layers.joining import ADD_FWD
 from trc.layers.system import COPY
+from trc.layers.values import NO_ACT
 from trc.passes.plan.gradients import Gradients, plan_gradients
 from trc.passes.plan.network import INPUT, Network
 from trc.passes.plan.nodes import Bucket, Buckets, Params
@@ -36,8 +37,9 @@ class Phase(Enum):
 class Trace:
     """The nodes of one network, one phase after another.
 
-    `values[l]` is what layer l hands on (INPUT: what the network is fed with); `folded` are the layers that became
-    part of their input, `results[l]` the value of a layer with what became part of it.
+    `values[l]` is what layer l hands on (INPUT: what the network is fed with); `folded` are the layers that have no
+    backward of their own, since they became part of their input or their only reader does it; `results[l]` is the value
+    of a layer with what became part of it.
     """
 
     network: Network
@@ -64,6 +66,7 @@ class Trace:
             if network.direct:
                 self.values[INPUT] = Materialised(data)
                 self._forward_layer(0, bucket)
+                self._settle(0, bucket)
                 first = 1
             else:
                 copied = f"{network.layers[0].name}.input"
@@ -77,11 +80,21 @@ class Trace:
         layer = self.network.layers[n]
         value = self.network.descriptors[n].forward(LayerBuilder(self, n, bucket, Phase.FORWARD))
         self.values[n] = self.results[layer.name] = value
+        if isinstance(value, Materialised) and value.act != NO_ACT:
+            self.folded.add(n)
         if isinstance(value, Deferred) and value.owner not in (None, layer.name):
             assert value.owner is not None
             self.results[value.owner] = value
             if not self.network.descriptors[n].alias:
                 self.folded.add(n)
+
+    def _settle(self, n: int, bucket: Bucket) -> None:
+        """Write a deferred value where it was made: its readers' bucket would take it from the other buffer."""
+        value = self.values[n]
+        if isinstance(value, Deferred):
+            settled = Materialised(self.memory(value, bucket, Phase.FORWARD))
+            self._written.clear()  # the other buffer's bucket writes it too
+            self.values[n] = self.results[self.network.layers[n].name] = settled
 
     def backward(self) -> Gradients:
         """Backward in reverse order; before each layer the parts of its result's gradient are added."""
@@ -232,6 +245,16 @@ class LayerBuilder(Builder):
             return None
         reader = readers[0][0]
         return network.descriptors[reader].statistics(network.layers[reader])
+
+    @property
+    def reader_masks(self) -> bool:
+        """Whether the result's only reader applies the derivative of an activation."""
+        network = self._trace.network
+        readers = network.readers[self._n]
+        if len(readers) != 1:
+            return False
+        reader = readers[0][0]
+        return network.descriptors[reader].masks(network.layers[reader])
 
     @property
     def output(self) -> str:

@@ -7,6 +7,7 @@ weights some rows at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -44,12 +45,21 @@ class _Weights:
         return values
 
 
+def _rectifier(node: BoundNode) -> str:
+    """The node's activation: none, relu or relu6."""
+    act = node.params.get("act", "none")
+    if act not in ("none", "relu", "relu6"):
+        raise node.problem(f"act is one of none, relu, relu6, not '{act}'")
+    return str(act)
+
+
 @kernel("fc_fwd")
 def fc_fwd(node: BoundNode) -> Run:
-    """y[n, o] = sum_i x[n, i] weight[o, i] + bias[o]; the bias is optional."""
+    """y[n, o] = act(sum_i x[n, i] weight[o, i] + bias[o]); the bias is optional."""
     x, y, weights = Whole(node, "x"), Whole(node, "y"), _Weights(node)
     bias = node.flat("bias") if "bias" in node else None
     targets = [y.values[:, rows] for rows in weights.rows]
+    act = _rectifier(node)
 
     def run() -> None:
         x.load()
@@ -57,6 +67,10 @@ def fc_fwd(node: BoundNode) -> Run:
             np.matmul(x.values, weights.piece(number).T, out=target)
         if bias is not None:
             np.add(y.values, bias, out=y.values)
+        if act != "none":
+            np.maximum(y.values, 0, out=y.values)
+        if act == "relu6":
+            np.minimum(y.values, 6, out=y.values)
         y.store()
 
     return run
@@ -64,10 +78,11 @@ def fc_fwd(node: BoundNode) -> Run:
 
 @kernel("fc_bwd_data")
 def fc_bwd_data(node: BoundNode) -> Run:
-    """Compute dx = dy weight."""
+    """Compute dx = dy weight; where x is given, 0 where the activation with the result x let nothing pass."""
     dy, dx, weights = Whole(node, "dy"), Whole(node, "dx"), _Weights(node)
     sources = [dy.values[:, rows] for rows in weights.rows]
     part = node.scratch(dx.values.shape, dx.values.dtype) if len(sources) > 1 else None
+    mask = _mask(node, dx)
 
     def run() -> None:
         dy.load()
@@ -76,9 +91,36 @@ def fc_bwd_data(node: BoundNode) -> Run:
             for number in range(1, len(sources)):
                 np.matmul(sources[number], weights.piece(number), out=part)
                 np.add(dx.values, part, out=dx.values)
+        if mask is not None:
+            mask()
         dx.store()
 
     return run
+
+
+def _mask(node: BoundNode, dx: Whole) -> Callable[[], None] | None:
+    """Clear the elements of dx that the activation whose result is x did not let pass; None without x.
+
+    The bits are multiplied, as integers: a product of floating-point numbers would let NaNs through.
+    """
+    act = _rectifier(node)
+    if "x" not in node or act == "none":
+        return None
+    x, bits = Whole(node, "x"), np.dtype(f"i{dx.values.itemsize}")
+    stopped, high = (node.scratch(dx.values.shape, np.bool_) for _ in range(2))
+    passing, target = node.scratch(dx.values.shape, bits), dx.values.view(bits)
+
+    def mask() -> None:
+        x.load()
+        np.less_equal(x.values, 0, out=stopped)
+        if act == "relu6":
+            np.greater_equal(x.values, 6, out=high)
+            np.logical_or(stopped, high, out=stopped)
+        np.logical_not(stopped, out=stopped)
+        np.copyto(passing, stopped)
+        np.multiply(target, passing, out=target)
+
+    return mask
 
 
 @kernel("fc_bwd_weight")

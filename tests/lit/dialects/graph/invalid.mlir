@@ -30,7 +30,7 @@ graph.computation @train {
     // expected-error@+1 {{kind copy writes 1 operands (y), not 0}}
     graph.compute copy reads(@x, @x)
     // expected-error@+1 {{layer 'fc1': graph.compute: kind fc_fwd reads 2 to 3 operands (x, weight, bias), not 1}}
-    graph.compute fc_fwd reads(@x) writes(@x) layer "fc1"
+    graph.compute fc_fwd reads(@x) writes(@x) {act = "none"} layer "fc1"
     // expected-error@+1 {{kind copy updates 0 operands (nothing), not 1}}
     graph.compute copy reads(@x) updates(@x) writes(@x)
   }
@@ -105,7 +105,7 @@ graph.computation @train {
   graph.bucket DEEP_FWD_BWD on COMP_1 {
     // expected-error@+2 {{layer 'fc1': kind fc_fwd: symbol @fc1.wieght is not defined; did you mean fc1.weight?}}
     // expected-error@+1 {{layer 'fc1': kind fc_fwd: @infer is a graph.computation, not a memplan.tensor}}
-    graph.compute fc_fwd reads(@x, @fc1.wieght) writes(@infer) layer "fc1"
+    graph.compute fc_fwd reads(@x, @fc1.wieght) writes(@infer) {act = "none"} layer "fc1"
     // expected-error@+1 {{kind softmax_ce_bwd: @x in F_FEATURE_FP32 is no device scalar; scalars lie in S_ regions}}
     graph.compute softmax_ce_bwd reads(@x, @x) writes(@x) scalars(@x) {label_smoothing = 0.1}
   }

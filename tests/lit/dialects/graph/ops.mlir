@@ -23,7 +23,7 @@ memplan.tensor @scaling S_SCALAR_FP32 f32 [1, 1, 1, 1]
 // CHECK-NEXT:      graph.compute copy reads(@label_a) writes(@label)
 // CHECK-NEXT:    }
 // CHECK-NEXT:    graph.bucket DEEP_FWD_BWD on COMP_1 {
-// CHECK-NEXT:      graph.compute fc_fwd reads(@x, @fc1.weight, @fc1.bias) writes(@y) layer "fc1"
+// CHECK-NEXT:      graph.compute fc_fwd reads(@x, @fc1.weight, @fc1.bias) writes(@y) {act = "relu"} layer "fc1"
 // CHECK-NEXT:      graph.compute dropout_fwd reads(@y) writes(@y, @mask) scalars(@seed, @iteration) {p = 0.25, stream = 123456789} on COMP_2 layer "dropout1"
 // CHECK-NEXT:      graph.compute leaky_relu_fwd reads(@y) writes(@y) {slope = 1.0e-05}
 // CHECK-NEXT:    }
@@ -43,7 +43,7 @@ graph.computation @train {
     graph.compute copy reads(@label_a) writes(@label)
   }
   graph.bucket DEEP_FWD_BWD on COMP_1 {
-    graph.compute fc_fwd reads(@x, @fc1.weight, @fc1.bias) writes(@y) layer "fc1"
+    graph.compute fc_fwd reads(@x, @fc1.weight, @fc1.bias) writes(@y) {act = "relu"} layer "fc1"
     graph.compute dropout_fwd reads(@y) writes(@y, @mask) scalars(@seed, @iteration) {p = 0.25, stream = 123456789} on COMP_2 layer "dropout1"
     graph.compute leaky_relu_fwd reads(@y) writes(@y) {slope = 0.00001}
   }

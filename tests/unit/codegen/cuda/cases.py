@@ -7,28 +7,15 @@ from math import prod
 
 import numpy as np
 
+from tests.unit.codegen.cuda.arrays import Shape, normal, rounded
 from tests.unit.codegen.cuda.differential import Case, ranges, tensors
+from tests.unit.codegen.cuda.products import products
 from tests.unit.runtime.cpu.plans import HALVES, PlanBuilder
 from trc_runtime.rng import stream_id
 from trc_runtime.schema.regions import Region
 
 R = Region
 DTYPES = ("fp32", "fp16", "bf16")
-
-Shape = tuple[int, ...]
-
-
-def normal(rng: np.random.Generator, shape: Shape, scale: float = 1.0, shift: float = 0.0) -> np.ndarray:
-    return (rng.standard_normal(shape) * scale + shift).astype(np.float32)
-
-
-def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
-    """What is left of an array in storage."""
-    if dtype == "fp16":
-        return array.astype(np.float16).astype(np.float32)
-    if dtype == "bf16":
-        return ((array.view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32)
-    return array
 
 
 def sequence() -> Iterator[np.random.Generator]:
@@ -170,6 +157,17 @@ def norms() -> Iterator[Case]:
                 f"finalize-{size}",
                 "bn_finalize",
                 {"x": x, **sums, **state},
+                {"scale": one, "shift": one, **stats},
+                dtype,
+                ulps=4,
+                absolute=1e-6,
+                eps=1e-5,
+                momentum=0.1,
+            )
+            yield tensors(
+                f"finalize-offset-{size}",
+                "bn_finalize",
+                {"x": x, **sums, **state, "offset": _channel(rng, c)},
                 {"scale": one, "shift": one, **stats},
                 dtype,
                 ulps=4,
@@ -623,6 +621,6 @@ def depthwise() -> Iterator[Case]:
 def every() -> Iterator[Case]:
     for family in (
         *(elementwise, copies, bias_gradients, norms, pools, dropouts, losses, optimizers, range_kinds, scalar_kinds),
-        depthwise,
+        *(depthwise, products),
     ):
         yield from family()

@@ -20,9 +20,15 @@ from trc_runtime.schema.plan import Plan
 PROPERTIES = Path(__file__).resolve().parents[4] / "examples" / "devices" / "h200.json"
 
 
-def net(*layers: trc.Layer, size: tuple[int, int, int] = (8, 8, 8), precision: str = "amp-fp16") -> Plan:
+LARGE = 1 << 16
+"""A batch with which the products of `net` are cuDNN's, in half precision too."""
+
+
+def net(
+    *layers: trc.Layer, size: tuple[int, int, int] = (8, 8, 8), precision: str = "amp-fp16", batch: int = 4
+) -> Plan:
     blueprint = trc.BluePrint(trc.seq(*layers, trc.fc(10)), name="net", input=size)
-    return lower_to_plan(blueprint, target="cuda", precision=precision, batch=4)
+    return lower_to_plan(blueprint, target="cuda", precision=precision, batch=batch)
 
 
 def node(plan: Plan, kind: str, layer: str, column: int = 0) -> CudnnNode:
@@ -63,19 +69,35 @@ def test_a_bias_is_fused_in_single_precision_and_follows_in_half() -> None:
     single = node(net(precision="fp32"), "fc_fwd", "fc1")
     assert single.description["tensors"]["bias"] == {"dim": [1, 10, 1, 1], "stride": [10, 1, 10, 10], "dtype": "f32"}
     assert single.after == ()
-    half = node(net(), "fc_fwd", "fc1")
+    half = node(net(batch=LARGE), "fc_fwd", "fc1")
     assert "bias" not in half.description["tensors"]
     assert [launch.instance.name for launch in half.after] == ["add_bias__f16_c10_p16"]
 
 
+@pytest.mark.parametrize(("bias", "act"), [(True, "add_bias__f16_c512_p512_relu"), (False, "relu_fwd__f16")])
+def test_the_activation_of_a_product_follows_in_place_and_its_derivative_too(bias: bool, act: str) -> None:
+    plan = net(trc.flatten(), trc.fc(512), trc.relu(), trc.fc(512, bias), trc.relu(), batch=LARGE)
+    forward = node(plan, "fc_fwd", "relu2")
+    assert forward.description["act"] == "none"
+    (launch,) = forward.after
+    assert launch.instance.name == act
+    assert str(launch.args[0]) == f"P({offset(plan, 'relu2.output')})"
+    backward = node(plan, "fc_bwd_data", "fc2")
+    assert set(backward.description["tensors"]) == {"dy", "weight", "dx"}
+    (launch,) = backward.after
+    assert launch.instance.name == "relu_bwd__f16"
+    dx = offset(plan, "fc1.output.grad")
+    assert [str(a) for a in launch.args[:3]] == [f"P({dx})", f"P({offset(plan, 'relu1.output')})", f"P({dx})"]
+
+
 def test_statistics_are_summed_by_our_own_kernels() -> None:
-    """cuDNN's come out in another order from run to run."""
+    """cuDNN's come out in another order from run to run. A bias is left to the batch norm."""
     layers = trc.conv(16, 3, 1, 1, bias=True), trc.bn(), trc.relu(), trc.conv(16, 3, 1, 1), trc.bn(), trc.relu()
     plain = node(net(*layers), "conv_stats_fwd", "conv1")
     assert plain.description["op"] == "conv_fwd"
     assert set(plain.description["tensors"]) == {"x", "weight", "y"}
     names = [launch.instance.name.split("__")[0] for launch in plain.after]
-    assert names == ["add_bias", "moments", "store_moments"]
+    assert names == ["moments", "store_moments"]
     fused = node(net(*layers), "conv_norm_stats_fwd", "conv2")
     assert fused.description["op"] == "conv_norm_stats_fwd"
     assert all(isinstance(fused.bindings[role], S) for role in ("sum", "sumsq"))
@@ -83,7 +105,7 @@ def test_statistics_are_summed_by_our_own_kernels() -> None:
 
 
 def test_half_weight_gradients_of_fc_are_widened_from_scratch_memory() -> None:
-    plan = net(trc.flatten())
+    plan = net(trc.flatten(), batch=LARGE)
     found = node(plan, "fc_bwd_weight", "fc1")
     assert found.bindings["dweight"] == S(0)
     assert found.description["tensors"]["dweight"]["dtype"] == "f16"
@@ -131,7 +153,7 @@ def test_depthwise_is_not_cudnns_and_other_groups_are() -> None:
 def test_precisions_differ_in_what_they_allow() -> None:
     assert node(net(precision="tf32"), "fc_fwd", "fc1").description["compute"] == "tf32"
     assert node(net(precision="fp32"), "fc_fwd", "fc1").description["compute"] == "f32"
-    assert node(net(precision="amp-bf16"), "fc_fwd", "fc1").description["dtype"] == "bf16"
+    assert node(net(precision="amp-bf16", batch=LARGE), "fc_fwd", "fc1").description["dtype"] == "bf16"
 
 
 def test_a_key_depends_on_what_a_plan_depends_on() -> None:

@@ -100,12 +100,14 @@ def test_gradients_are_cleared_as_one_span(plan: Plan, code: CudaCode) -> None:
 
 
 def test_calls_of_one_node_follow_each_other(plan: Plan, code: CudaCode) -> None:
-    product, bias = calls_of(plan, code, "fc_fwd")
+    (product,) = calls_of(plan, code, "fc_fwd")
+    assert isinstance(product, KernelCall)
+    first, second = calls_of(plan, code, "check_nan")
+    assert (first.name, second.name) == ("find_nan__f32", "any_flag__i32")
+    single = plan_of("fp32")
+    product, act = calls_of(single, generate(single), "fc_fwd")
     assert isinstance(product, CudnnCall)
-    assert isinstance(bias, KernelCall)
-    product, cast = calls_of(plan, code, "fc_bwd_weight")
-    assert isinstance(product, CudnnCall)
-    assert cast.name == "widen__f16"
+    assert act.name == "relu_fwd__f32"
 
 
 def test_a_person_can_read_it(code: CudaCode) -> None:
@@ -115,7 +117,7 @@ def test_a_person_can_read_it(code: CudaCode) -> None:
     above = {lines[n - 1].strip() for n, line in enumerate(lines) if line.strip().startswith("c.node(")}
     assert all(line.startswith("#") for line in above)
     shown = (
-        "# fc2: x [24, 1, 1, 1024] f16, weight [512, 1, 1, 1024] f16, bias [512] f32 -> y [24, 1, 1, 512] f16; 1.1 MB"
+        "# relu2: x [24, 1, 1, 1024] f16, weight [512, 1, 1, 1024] f16, bias [512] f32 -> y [24, 1, 1, 512] f16; 1.1 MB"
     )
     assert shown in above
 
@@ -139,7 +141,7 @@ def test_the_same_plan_gives_the_same_bytes(code: CudaCode) -> None:
 
 
 def test_what_cuda_cannot_do_names_kind_and_layer(plan: Plan) -> None:
-    nodes = tuple(replace(n, kind="gelu_fwd") if n.kind == "relu_fwd" else n for n in plan.nodes)
+    nodes = tuple(replace(n, kind="gelu_fwd") if n.layer in ("relu1", "relu2", "relu3") else n for n in plan.nodes)
     with pytest.raises(CompileError) as found:
         lower_plan(replace(plan, nodes=nodes))
     message = str(found.value)

@@ -9,8 +9,10 @@ import pytest
 
 from tests.unit.codegen.cuda.differential import ULP, tensors
 from tests.unit.codegen.cuda.emulator import COMPILER, Emulator, check_launch
+from tests.unit.codegen.cuda.products import products
 from tests.unit.codegen.cuda.update_golden import plan_of
 from trc.codegen.cuda.lowering import Lowered, lower, owns
+from trc.codegen.cuda.lowering.matmul import TILES, tile_of
 from trc.codegen.cuda.lowering.view import columns_first, rows_first
 from trc.diagnostics import CompileError
 from trc_runtime.cpu.session import CpuSession, bind_node
@@ -53,7 +55,35 @@ def test_float64_is_refused() -> None:
 def test_plain_convolutions_are_not_ours() -> None:
     plan = plan_of("lenet5")
     kinds = {plan.nodes[n].kind for n in range(len(plan.nodes)) if owns(plan, n, _column(plan, n))}
-    assert not any(k.startswith(("conv_fwd", "conv_bwd_data", "conv_bwd_weight", "fc_fwd")) for k in kinds)
+    assert not any(k.startswith(("conv_fwd", "conv_bwd_data", "conv_bwd_weight")) for k in kinds)
+
+
+def test_small_half_products_are_ours() -> None:
+    def ours(precision: str, **options: object) -> set[str]:
+        plan = plan_of("mlp", precision, **options)
+        kinds = {plan.nodes[n].kind for n in range(len(plan.nodes)) if owns(plan, n, _column(plan, n))}
+        return kinds & {"fc_fwd", "fc_bwd_data", "fc_bwd_weight"}
+
+    assert ours("amp-fp16") == ours("amp-bf16") == {"fc_fwd", "fc_bwd_data", "fc_bwd_weight"}
+    assert ours("fp32") == ours("tf32") == set()
+
+
+@pytest.mark.parametrize("m", [1, 10, 200, 1024])
+@pytest.mark.parametrize("n", [16, 256, 1000])
+@pytest.mark.parametrize("k", [5, 200, 784, 4096])
+def test_tiles_fit(m: int, n: int, k: int) -> None:
+    tile = tile_of(m, n, k)
+    assert tile.k % (16 * tile.splits) == 0
+    assert tile.stages >= 2
+    assert tile.stages * (tile.m + tile.n) * tile.k * 2 <= 48 << 10
+    assert tile.splits * tile.m * (tile.n + 8) * 4 <= 48 << 10
+    assert 32 <= tile.threads <= 256
+
+
+def test_cases_of_products_have_every_tile() -> None:
+    names = {launch.instance.name for case in products() for launch in case.lowered.launches}
+    for m, n in TILES:
+        assert any(f"_t{m}x{n}x" in name for name in names), f"no case with a tile of {m} x {n}"
 
 
 def _column(plan: Plan, index: int) -> int:
@@ -153,7 +183,12 @@ def _numbers(raw: np.ndarray, dtype: str) -> np.ndarray:
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("precision", ["amp-fp16", "fp32"])
 def test_lenet_node_by_node(precision: str) -> None:
-    assert run_plan(plan_of("lenet5", precision, batch=5, val_batch=3)) > 30
+    assert run_plan(plan_of("lenet5", precision, batch=5, val_batch=3)) > 25
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_mlp_node_by_node() -> None:
+    assert run_plan(plan_of("mlp", "amp-bf16", batch=20, val_batch=3)) > 25
 
 
 @pytest.mark.accept

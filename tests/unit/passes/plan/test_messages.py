@@ -47,8 +47,8 @@ def test_resolutions_of_the_variants() -> None:
 
 def test_columns_follow_the_variants() -> None:
     tensors = World(planned(mlp(8, 5), batch=4, val_batch=6, train_samples=7, val_samples=8)).tensors
-    assert tensors["fc1.output"].shapes_ == ((4, 1, 1, 8), (3, 1, 1, 8), (4, 1, 1, 8), (3, 1, 1, 8), None, None)
-    assert tensors["fc1.output.inf"].shapes_ == (None,) * 4 + ((6, 1, 1, 8), (2, 1, 1, 8))
+    assert tensors["relu1.output"].shapes_ == ((4, 1, 1, 8), (3, 1, 1, 8), (4, 1, 1, 8), (3, 1, 1, 8), None, None)
+    assert tensors["relu1.output.inf"].shapes_ == (None,) * 4 + ((6, 1, 1, 8), (2, 1, 1, 8))
     assert tensors["label"].shapes_[4] == (6, 1, 1, 1)
     assert tensors["val_batch_size"].initial_.value == 6
     assert tensors["last_val_batch_size"].initial_.value == 2
@@ -221,7 +221,7 @@ def test_the_optimizer_must_be_the_one_of_the_table() -> None:
         ("[]", "must be an object of layer names and forms"),
         ('{"fc1": 3}', "the form of fc1 must be a word"),
         ('{"fc9": "materialised"}', "name a layer 'fc9' that the network does not have"),
-        ('{"fc1": "deferred"}', "layer 'fc1': has no form 'deferred'; it has materialised"),
+        ('{"fc1": "stats"}', "layer 'fc1': has no form 'stats'; it has materialised, deferred"),
     ],
 )
 def test_kernel_choices_are_checked(tmp_path, text: str, message: str) -> None:  # type: ignore[no-untyped-def]

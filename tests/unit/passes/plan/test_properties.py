@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import trc.layers  # noqa: F401  (registers the kinds)
 from tests.unit.passes.plan.brute import World, overlaps, unordered_conflicts
-from tests.unit.passes.plan.nets import Drawn, article_mlp, mlp, networks, planned
+from tests.unit.passes.plan.nets import Drawn, Net, article_mlp, mlp, networks, planned
+from trc.dialects.arch import FcOp, TanhOp
 from trc.dialects.memplan import PlanOp, RegionOp
 from trc.dialects.verifier import problems
 
@@ -114,9 +115,12 @@ def test_the_pool_of_an_mlp_is_as_small_as_can_be(widths: tuple[int, ...], batch
 
 
 def test_an_activation_takes_the_place_of_its_input() -> None:
-    tensors = World(planned(article_mlp())).tensors
-    assert tensors["fc1.output"].offset_ == tensors["relu1.output"].offset_
-    assert tensors["relu1.output.grad"].offset_ == tensors["fc1.output.grad"].offset_
+    net = Net((1, 1, 6))
+    value = net.add(FcOp, net.add(FcOp, net.input, out_features=8), out_features=8)
+    value = net.add(TanhOp, value, layer="tanh1")
+    tensors = World(planned(net.finish(net.add(FcOp, value, out_features=5), 5))).tensors
+    assert tensors["fc2.output"].offset_ == tensors["tanh1.output"].offset_
+    assert tensors["tanh1.output.grad"].offset_ == tensors["fc2.output.grad"].offset_
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

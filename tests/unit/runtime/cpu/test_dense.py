@@ -33,6 +33,22 @@ def test_fc(n, i, o, dtype):
         within(db.reshape(o), dy64.sum(0), n * eps(dtype) * np.abs(dy64).sum(0))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, "fp16", "bf16"])
+@pytest.mark.parametrize(("act", "high"), [("relu", np.inf), ("relu6", 6.0)])
+def test_fc_with_a_rectifier_before_and_behind_it(act, high, dtype):
+    x, w, b, dy = random(3, (9, 1, 1, 13), (11, 1, 1, 13), (1, 1, 1, 11), (9, 1, 1, 11), dtype=np.float32)
+    x, b = np.clip(8 * x, 0, high), 4 * b
+    inputs = {"x": x, "weight": w, "bias": b}
+    plain = run_kernel("fc_fwd", inputs, {"y": dy.shape}, dtype, act="none")["y"].astype(np.float64)
+    y = run_kernel("fc_fwd", inputs, {"y": dy.shape}, dtype, act=act)["y"].astype(np.float64)
+    np.testing.assert_array_equal(y, np.clip(plain, 0, high))
+    w[0, 0, 0, 0] = np.nan  # what is not let through is zero, whatever it is
+    back = {"dy": dy, "weight": w}
+    plain = run_kernel("fc_bwd_data", back, {"dx": x.shape}, dtype, act="none")["dx"].astype(np.float64)
+    dx = run_kernel("fc_bwd_data", {**back, "x": x}, {"dx": x.shape}, dtype, act=act)["dx"].astype(np.float64)
+    np.testing.assert_array_equal(dx, np.where((x > 0) & (x < high), plain, 0))
+
+
 def test_fc_takes_an_image_in_memory_order():
     x, w = random(1, (4, 3, 5, 2), (7, 1, 1, 30), dtype=np.float64)
     y = run_kernel("fc_fwd", {"x": x, "weight": w}, {"y": (4, 1, 1, 7)}, np.float64)["y"]

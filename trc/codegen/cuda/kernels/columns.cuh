@@ -39,8 +39,8 @@ DEVICE void column_sums_finish(const float* partial, float* dbias, int splits, i
     add_partials<1>(partial, splits, C, StoreSum{dbias});
 }
 
-// y[row][c] += bias[c], in place; U rows at a time a thread.
-template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+// y[row][c] = act(y[row][c] + bias[c]), in place; U rows at a time a thread.
+template <typename T, int C, int P, int V, int WIDE, int TALL, int U, Act ACT>
 DEVICE void add_bias(T* y, const float* __restrict__ bias, i64 rows)
 {
     const int c = (blockIdx.y * WIDE + threadIdx.x % WIDE) * V;
@@ -56,7 +56,7 @@ DEVICE void add_bias(T* y, const float* __restrict__ bias, i64 rows)
         if (first + u * TALL < rows) {
             Lanes<V> value = widen(in[u]);
 #pragma unroll
-            for (int i = 0; i < V; ++i) value.at[i] += b.at[i];
+            for (int i = 0; i < V; ++i) value.at[i] = activate<ACT>(value.at[i] + b.at[i]);
             store<V>(y + (first + u * TALL) * P + c, narrow_channels<T, C>(value, c));
         }
 }

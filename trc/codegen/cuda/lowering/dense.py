@@ -73,18 +73,20 @@ def bwd_bias(n: NodeView) -> list[Launch]:
     return [first, second]
 
 
-def add_bias(n: NodeView, y: Matrix, bias: Matrix) -> Launch:
-    """Compute y += bias in place: what a fully connected layer or a convolution without its own bias is followed by.
+def add_bias(n: NodeView, y: Matrix, bias: Matrix, act: str = "none") -> Launch:
+    """Compute y = act(y + bias) in place: what follows a fully connected layer or a convolution without its own bias.
 
     `y` is the node's result, `bias` float32 with an entry a channel.
     """
+    word = "" if act == "none" else f"_{act}"
     v = y.vector
     block = rows_first(y.pitch // v)
     t = y.c_type
     return n.launch(
-        f"add_bias__{y.dtype.value}_c{y.channels}_p{y.pitch}",
+        f"add_bias__{y.dtype.value}_c{y.channels}_p{y.pitch}{word}",
         "columns",
-        f"add_bias<{t}, {y.channels}, {y.pitch}, {v}, {block.wide}, {block.tall}, {_BIAS_UNROLL}>(y, bias, rows)",
+        f"add_bias<{t}, {y.channels}, {y.pitch}, {v}, {block.wide}, {block.tall}, {_BIAS_UNROLL}, {act.upper()}>"
+        "(y, bias, rows)",
         [(f"{t}* y", y.p), ("const float* bias", bias.p), ("i64 rows", i64(y.rows))],
         (ceil_div(y.rows, block.tall * _BIAS_UNROLL), block.chunks, 1),
         block.threads,

@@ -40,34 +40,40 @@ def _same(n: NodeView, *matrices: Matrix) -> None:
             )
 
 
-def _map1(n: NodeView, x: Matrix, y: Matrix, op: str, factor: str | None = None) -> list[Launch]:
+def _map1(
+    n: NodeView, x: Matrix, y: Matrix, op: str, factor: str | None = None, kind: str | None = None
+) -> list[Launch]:
+    kind = kind or n.kind
     _same(n, x, y)
     functor = f"{op}{{{factor or ''}}}"
     extra = [] if factor is None else [(f"float {factor}", F(n.number(factor)))]
     t = x.c_type
     if flat(x, y):
         grid, threads = flat_grid(x.elements // wide(x.dtype), _UNROLL_ONE)
-        name, call = f"{n.kind}__{x.dtype.value}", f"map1<{t}, {wide(x.dtype)}, {_UNROLL_ONE}>(x, y, n, {functor})"
+        name, call = f"{kind}__{x.dtype.value}", f"map1<{t}, {wide(x.dtype)}, {_UNROLL_ONE}>(x, y, n, {functor})"
         arguments = [(f"const {t}* x", x.p), (f"{t}* y", y.p), ("i64 n", i64(x.elements)), *extra]
         return [n.launch(name, "elementwise", call, arguments, grid, threads, _LONG_BLOCK)]
-    name = f"{n.kind}__{x.dtype.value}_c{x.channels}_p{x.pitch}_p{y.pitch}"
+    name = f"{kind}__{x.dtype.value}_c{x.channels}_p{x.pitch}_p{y.pitch}"
     call = f"map1_rows<{t}, {x.channels}, {x.pitch}, {y.pitch}>(x, y, rows, {functor})"
     arguments = [(f"const {t}* x", x.p), (f"{t}* y", y.p), ("i64 rows", i64(x.rows)), *extra]
     return [n.launch(name, "elementwise", call, arguments, one_each(y.elements), _LONG_BLOCK)]
 
 
-def _map2(n: NodeView, a: Matrix, b: Matrix, y: Matrix, op: str, factor: str | None = None) -> list[Launch]:
+def _map2(
+    n: NodeView, a: Matrix, b: Matrix, y: Matrix, op: str, factor: str | None = None, kind: str | None = None
+) -> list[Launch]:
+    kind = kind or n.kind
     _same(n, a, b, y)
     functor = f"{op}{{{factor or ''}}}"
     extra = [] if factor is None else [(f"float {factor}", F(n.number(factor)))]
     t = a.c_type
     if flat(a, b, y):
         grid, threads = flat_grid(a.elements // wide(a.dtype), _UNROLL_TWO)
-        name = f"{n.kind}__{a.dtype.value}"
+        name = f"{kind}__{a.dtype.value}"
         call = f"map2<{t}, {wide(a.dtype)}, {_UNROLL_TWO}>(a, b, y, n, {functor})"
         arguments = [(f"const {t}* a", a.p), (f"const {t}* b", b.p), (f"{t}* y", y.p), ("i64 n", i64(a.elements))]
         return [n.launch(name, "elementwise", call, arguments + extra, grid, threads, _LONG_BLOCK)]
-    name = f"{n.kind}__{a.dtype.value}_c{a.channels}_p{a.pitch}_p{b.pitch}_p{y.pitch}"
+    name = f"{kind}__{a.dtype.value}_c{a.channels}_p{a.pitch}_p{b.pitch}_p{y.pitch}"
     call = f"map2_rows<{t}, {a.channels}, {a.pitch}, {b.pitch}, {y.pitch}>(a, b, y, rows, {functor})"
     arguments = [(f"const {t}* a", a.p), (f"const {t}* b", b.p), (f"{t}* y", y.p), ("i64 rows", i64(a.rows))]
     return [n.launch(name, "elementwise", call, arguments + extra, one_each(y.elements), _LONG_BLOCK)]
@@ -76,6 +82,19 @@ def _map2(n: NodeView, a: Matrix, b: Matrix, y: Matrix, op: str, factor: str | N
 def one_each(elements: int) -> tuple[int, int, int]:
     """The grid of blocks of 256 in which each thread has one element (or group of elements)."""
     return max(1, ceil_div(elements, _LONG_BLOCK)), 1, 1
+
+
+_RECTIFIERS = {"relu": "Relu", "relu6": "Relu6"}
+
+
+def activate_in_place(n: NodeView, y: Matrix, act: str) -> list[Launch]:
+    """Apply a node's rectifier, if any, to its result: the kernel of the activation's own kind."""
+    return [] if act == "none" else _map1(n, y, y, _RECTIFIERS[act], kind=f"{act}_fwd")
+
+
+def mask_in_place(n: NodeView, dx: Matrix, x: Matrix, act: str) -> list[Launch]:
+    """Let of a gradient pass what the rectifier with the result x let pass."""
+    return [] if act == "none" else _map2(n, dx, x, dx, f"{_RECTIFIERS[act]}Bwd", kind=f"{act}_bwd")
 
 
 def _forward(op: str, factor: str | None = None) -> Callable[[NodeView], list[Launch]]:

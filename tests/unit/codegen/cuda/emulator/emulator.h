@@ -178,3 +178,5 @@ inline unsigned int __float_as_uint(float x)
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
+
+#include "tensor.h"
