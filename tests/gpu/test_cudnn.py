@@ -26,7 +26,8 @@ CONVOLUTIONS = (
     (2, 12, 12, 16, 32, 3, 1, 1, 4),
     (71, 3, 3, 12, 20, 3, 1, 1, 1),
 )
-DENSE = ((37, 784, 100), (200, 256, 10), (3, 7, 5), (64, 1024, 512))
+DENSE = ((37, 784, 100), (200, 256, 10), (3, 7, 5), (64, 1024, 512), (300, 1024, 1024))
+"""In half precision all but the last are small enough for our own kernels."""
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], scale: float = 1.0) -> np.ndarray:
@@ -69,6 +70,10 @@ def cases() -> Iterator[DnnCase]:
             yield dnn_case(
                 f"fc-data-{name}", "fc_bwd_data", {"dy": dy, "weight": weight}, {"dx": x.shape}, dtype, bound
             )
+            biased = {"x": x, "weight": weight, "bias": bias}
+            yield dnn_case(f"fc-relu-{name}", "fc_fwd", biased, y, dtype, 2 * bound, act="relu")
+            masked = {"dy": dy, "weight": weight, "x": np.maximum(x, 0)}
+            yield dnn_case(f"fc-masked-{name}", "fc_bwd_data", masked, {"dx": x.shape}, dtype, bound, act="relu")
             grad = {"dweight": (o, 1, 1, i)}
             yield dnn_case(f"fc-weight-{name}", "fc_bwd_weight", {"dy": dy, "x": x}, grad, dtype, 2 * bound)
 
