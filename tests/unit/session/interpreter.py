@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class Noise:
 
     def perturb(self, x: torch.Tensor) -> torch.Tensor:
         """x (1 + epsilon u) with u uniform in [-1, 1]."""
-        u = torch.rand(x.shape, generator=self.generator, dtype=x.dtype) * 2 - 1
+        u = torch.rand(x.shape, generator=self.generator, dtype=x.dtype, device=x.device) * 2 - 1
         return x * (1 + self.epsilon * u)
 
     def through(self, x: torch.Tensor) -> torch.Tensor:
@@ -72,13 +73,15 @@ class Noise:
 class Reference:
     """A network in PyTorch with the parameters of a compiled one.
 
-    `tensors` holds parameters (leaves that require gradients) and running statistics by trc's names.
+    `tensors` holds parameters (leaves that require gradients) and running statistics by trc's names. `device` is
+    where PyTorch computes.
     """
 
     def __init__(
-        self, net: trc.BluePrint, dtype: torch.dtype, seed: int = 0, noise: Noise | None = None, **options: Any
-    ) -> None:
-        self.noise = noise
+        self, net: trc.BluePrint, dtype: torch.dtype, seed: int = 0, noise: Noise | None = None, device: str = "cpu",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self.noise, self.device = noise, device
         module = trc.lower(net, to="arch", fuse=False, **options)
         (self.model,) = [op for op in module.ops if isinstance(op, ModelOp)]
         self.dtype, self.seed, self.iteration = dtype, seed, 0
@@ -89,14 +92,14 @@ class Reference:
         for name in exe.tensors:
             part = name.rpartition(".")[2]
             if part in ("weight", "bias", "running_mean", "running_var"):
-                value = torch.from_numpy(exe.tensors[name]).to(self.dtype)
+                value = torch.from_numpy(exe.tensors[name]).to(self.device, self.dtype)
                 if part in ("weight", "bias"):
                     value.requires_grad_(True)
                 self.tensors[name] = value
 
     def forward(self, images: np.ndarray, training: bool = True) -> torch.Tensor:
         """Logits [N, classes] of NHWC images."""
-        x = self.stored(torch.from_numpy(images).to(self.dtype).permute(0, 3, 1, 2))
+        x = self.stored(torch.from_numpy(images).to(self.device, self.dtype).permute(0, 3, 1, 2))
         values: dict[SSAValue, torch.Tensor] = {self.model.body.block.args[0]: x}
         for op in self.model.body.block.ops:
             if isinstance(op, OutputOp):
@@ -112,15 +115,19 @@ class Reference:
         """Forward, loss and backward; gradients are left in `tensors`."""
         for tensor in self.tensors.values():
             tensor.grad = None
-        loss = F.cross_entropy(self.forward(images), torch.from_numpy(labels).long(), label_smoothing=smoothing)
+        loss = self.loss(self.forward(images), labels, smoothing)
         loss.backward()
         self.iteration += 1
         return float(loss.item())
 
+    def loss(self, logits: torch.Tensor, labels: np.ndarray, smoothing: float = 0.0) -> torch.Tensor:
+        """Cross entropy, the mean of the batch."""
+        return F.cross_entropy(logits, torch.from_numpy(labels).to(self.device).long(), label_smoothing=smoothing)
+
     def gradients(self) -> dict[str, np.ndarray]:
         """Gradients by trc's names, zeros where nothing reached a parameter."""
         return {
-            f"{name}.grad": (torch.zeros_like(t) if t.grad is None else t.grad).detach().numpy()
+            f"{name}.grad": (torch.zeros_like(t) if t.grad is None else t.grad).detach().cpu().numpy()
             for name, t in self.tensors.items()
             if t.requires_grad
         }
@@ -176,11 +183,16 @@ class Reference:
     def dropout(self, name: str, x: torch.Tensor, p: float) -> torch.Tensor:
         """Dropout with trc's masks: counter (stream, iteration, sample, element / 4), elements in HWC order."""
         n, c, h, w = x.shape
-        stream = stream_id(f"dropout/{name}")
-        keep = np.empty((n, h * w * c))
-        for row in range(n):
-            for e in range(h * w * c):
-                word = philox(self.seed, (stream, self.iteration, row, e // 4))[e % 4]
-                keep[row, e] = uniform_of(word) >= p
-        mask = torch.from_numpy(keep.reshape(n, h, w, c)).permute(0, 3, 1, 2).to(x.dtype)
+        keep = kept(self.seed, stream_id(f"dropout/{name}"), self.iteration, n, h * w * c) >= p
+        mask = torch.from_numpy(keep.reshape(n, h, w, c)).to(self.device).permute(0, 3, 1, 2).to(x.dtype)
         return x * mask / (1 - p)
+
+
+@cache
+def kept(seed: int, stream: int, iteration: int, rows: int, elements: int) -> np.ndarray:
+    """Uniform numbers [rows, elements]: counter (stream, iteration, row, element / 4)."""
+    found = np.empty((rows, elements))
+    for row in range(rows):
+        for e in range(elements):
+            found[row, e] = uniform_of(philox(seed, (stream, iteration, row, e // 4))[e % 4])
+    return found

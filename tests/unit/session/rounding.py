@@ -16,6 +16,9 @@ import torch
 
 from tests.unit.session.interpreter import Noise, Reference
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+"""Where PyTorch computes the yardstick: a deep network in float64 takes a CPU minutes."""
+
 EPSILON = {"fp32": 2.0**-22, "tf32": 2.0**-10, "amp-fp16": 2.0**-11, "amp-bf16": 2.0**-8}
 """The largest relative error of a stored value: half a unit in the last place; a whole one for tf32, whose operands
 Tensor Cores may cut off (PTX ISA: the lower 13 bits of a .tf32 operand are not read); four in float32, where sums in
@@ -27,6 +30,11 @@ DRAWS = 8
 def gap(a: np.ndarray, b: np.ndarray) -> float:
     """The norm of a difference, in float64."""
     return float(np.linalg.norm(a.astype(np.float64).ravel() - b.astype(np.float64).ravel()))
+
+
+def noise_of(epsilon: float, seed: int) -> Noise:
+    """Noise where PyTorch computes."""
+    return Noise(epsilon, torch.Generator(DEVICE).manual_seed(seed))
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,12 @@ def yardstick(
     epsilon = EPSILON[precision]
 
     def step(dtype: torch.dtype, noise: Noise | None) -> tuple[float, dict[str, np.ndarray]]:
-        reference = Reference(net, dtype, seed=seed, noise=noise, **options)
+        reference = Reference(net, dtype, seed=seed, noise=noise, device=DEVICE, **options)
         reference.load(exe)
         return reference.step(images.astype(str(dtype).rpartition(".")[2]), labels, smoothing), reference.gradients()
 
     loss, wanted = step(torch.float64, None)
-    others = [step(torch.float64, Noise(epsilon, torch.Generator().manual_seed(n))) for n in range(draws)]
+    others = [step(torch.float64, noise_of(epsilon, n)) for n in range(draws)]
     if precision == "fp32":
         others.append(step(torch.float32, None))
     whole = float(np.sqrt(sum(np.sum(g**2) for g in wanted.values())))
@@ -88,14 +96,14 @@ def inference_loss(
     """The loss of inference in float64 with what `exe.tensors` holds, and how far one in the precision may be off."""
 
     def loss(dtype: torch.dtype, noise: Noise | None) -> float:
-        reference = Reference(net, dtype, noise=noise, **options)
+        reference = Reference(net, dtype, noise=noise, device=DEVICE, **options)
         reference.load(exe)
         with torch.no_grad():
             logits = reference.forward(images.astype(str(dtype).rpartition(".")[2]), training=False)
-        return torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels).long()).item()
+            return reference.loss(logits, labels).item()
 
     exact, epsilon = loss(torch.float64, None), EPSILON[precision]
-    others = [loss(torch.float64, Noise(epsilon, torch.Generator().manual_seed(n))) for n in range(draws)]
+    others = [loss(torch.float64, noise_of(epsilon, n)) for n in range(draws)]
     others.append(loss(torch.float32, None))
     share = 1e-6 if precision == "fp32" else 1e-3
     return exact, 4 * max(abs(other - exact) for other in others) + share * abs(exact)
