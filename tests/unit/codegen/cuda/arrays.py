@@ -18,3 +18,7 @@ def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bf16":
         return ((array.view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32)
     return array
+
+
+def channel(rng: np.random.Generator, c: int, scale: float = 1.0, shift: float = 0.0) -> np.ndarray:
+    return normal(rng, (1, 1, 1, c), scale, shift)

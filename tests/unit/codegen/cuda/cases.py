@@ -7,8 +7,9 @@ from math import prod
 
 import numpy as np
 
-from tests.unit.codegen.cuda.arrays import Shape, normal, rounded
+from tests.unit.codegen.cuda.arrays import Shape, channel, normal, rounded
 from tests.unit.codegen.cuda.differential import Case, ranges, tensors
+from tests.unit.codegen.cuda.images import images
 from tests.unit.codegen.cuda.products import products
 from tests.unit.runtime.cpu.plans import HALVES, PlanBuilder
 from trc_runtime.rng import stream_id
@@ -120,10 +121,6 @@ _NORM_SHAPES: tuple[Shape, ...] = ((4, 6, 6, 16), (3, 5, 5, 13), (2, 40, 40, 24)
 _ACTS = ("none", "relu", "relu6")
 
 
-def _channel(rng: np.random.Generator, c: int, scale: float = 1.0, shift: float = 0.0) -> np.ndarray:
-    return normal(rng, (1, 1, 1, c), scale, shift)
-
-
 def norms() -> Iterator[Case]:
     for dtype in DTYPES:
         for shape in _NORM_SHAPES:
@@ -142,10 +139,10 @@ def norms() -> Iterator[Case]:
                 absolute=1e-5 * rows**0.5,
             )
             state = {
-                "gamma": _channel(rng, c, 0.3, 1),
-                "beta": _channel(rng, c),
-                "prev_mean": _channel(rng, c),
-                "prev_var": abs(_channel(rng, c)) + 0.5,
+                "gamma": channel(rng, c, 0.3, 1),
+                "beta": channel(rng, c),
+                "prev_mean": channel(rng, c),
+                "prev_var": abs(channel(rng, c)) + 0.5,
             }
             stats = dict.fromkeys(("next_mean", "next_var", "saved_mean", "saved_invstd"), one)
             flat = rounded(x, dtype).reshape(-1, c).astype(np.float64)
@@ -167,7 +164,7 @@ def norms() -> Iterator[Case]:
             yield tensors(
                 f"finalize-offset-{size}",
                 "bn_finalize",
-                {"x": x, **sums, **state, "offset": _channel(rng, c)},
+                {"x": x, **sums, **state, "offset": channel(rng, c)},
                 {"scale": one, "shift": one, **stats},
                 dtype,
                 ulps=4,
@@ -186,7 +183,7 @@ def norms() -> Iterator[Case]:
                 eps=1e-5,
                 momentum=0.1,
             )
-            scales = {"scale": _channel(rng, c), "shift": _channel(rng, c)}
+            scales = {"scale": channel(rng, c), "shift": channel(rng, c)}
             for act in _ACTS:
                 yield tensors(
                     f"materialise-{size}-{act}", "materialise", {"x": x, **scales}, {"y": shape}, dtype, act=act
@@ -201,7 +198,7 @@ def norms() -> Iterator[Case]:
                     act=act,
                     absolute=1e-6,
                 )
-                second = {"shortcut_scale": _channel(rng, c), "shortcut_shift": _channel(rng, c)}
+                second = {"shortcut_scale": channel(rng, c), "shortcut_shift": channel(rng, c)}
                 yield tensors(
                     f"join-two-{size}-{act}",
                     "norm_add_act_fwd",
@@ -211,7 +208,7 @@ def norms() -> Iterator[Case]:
                     act=act,
                     absolute=1e-6,
                 )
-                folded = {"scale": _channel(rng, c), "bias": _channel(rng, c)}
+                folded = {"scale": channel(rng, c), "bias": channel(rng, c)}
                 masters = ("scale", "bias")
                 yield tensors(
                     f"affine-{size}-{act}",
@@ -259,7 +256,7 @@ def norms() -> Iterator[Case]:
                 ulps=8,
                 absolute=2e-6 * rows**0.5,
             )
-            moments = {"mean": _channel(rng, c), "var": abs(_channel(rng, c)) + 0.1}
+            moments = {"mean": channel(rng, c), "var": abs(channel(rng, c)) + 0.1}
             folds = {"gamma": state["gamma"], "beta": state["beta"], **moments}
             outs = {"eq_scale": one, "eq_bias": one}
             yield tensors(
@@ -276,15 +273,15 @@ def norms() -> Iterator[Case]:
     shape, c = (2, 40, 40, 24), 24
     rng = next(_RNG)
     x, other = normal(rng, shape), normal(rng, shape)
-    scales = {"scale": _channel(rng, c), "shift": _channel(rng, c)}
+    scales = {"scale": channel(rng, c), "shift": channel(rng, c)}
     joined = {"x": x, **scales, "shortcut": other}
     yield tensors(
         "join-over-shortcut", "norm_add_act_fwd", joined, {"y": shape}, "fp16", alias={"y": "shortcut"}, act="relu"
     )
     saved = {
-        "gamma": _channel(rng, c),
-        "saved_mean": _channel(rng, c, 0.1),
-        "saved_invstd": abs(_channel(rng, c)) + 0.5,
+        "gamma": channel(rng, c),
+        "saved_mean": channel(rng, c, 0.1),
+        "saved_invstd": abs(channel(rng, c)) + 0.5,
     }
     grads = {"dgamma": (1, 1, 1, c), "dbeta": (1, 1, 1, c), "dx": shape}
     for over in ("dy", "x"):
@@ -596,7 +593,7 @@ def depthwise() -> Iterator[Case]:
             yield tensors(
                 f"depthwise-{size}", "conv_fwd", forward, {"y": small}, dtype, absolute=slack, ulps=4, **common
             )
-            biased = {**forward, "bias": _channel(rng, c)}
+            biased = {**forward, "bias": channel(rng, c)}
             yield tensors(
                 f"depthwise-bias-{size}", "conv_fwd", biased, {"y": small}, dtype, absolute=slack, ulps=4, **common
             )
@@ -621,6 +618,6 @@ def depthwise() -> Iterator[Case]:
 def every() -> Iterator[Case]:
     for family in (
         *(elementwise, copies, bias_gradients, norms, pools, dropouts, losses, optimizers, range_kinds, scalar_kinds),
-        *(depthwise, products),
+        *(depthwise, images, products),
     ):
         yield from family()

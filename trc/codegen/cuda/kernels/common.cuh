@@ -1,7 +1,8 @@
 // What all families share: types, accesses of several elements, conversions, sums over a block.
 //
 // Values are stored as __half, __nv_bfloat16 or float, and computed in float. A matrix of activations has rows of P
-// elements in memory, of which the first C count; the others are never read as numbers, and written as zero.
+// elements in memory, of which the first C count; the others are never read as numbers, and written as zero. Two matrices
+// of the same channels may differ in P: half images have rows of a multiple of 4, what layers make of them of 8.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -52,6 +53,14 @@ DEVICE Vec<T, V> load(const T* from)
     Vec<T, V> value;
     memcpy(&value, &word, sizeof(word));
     return value;
+}
+
+// V elements from channel c on of a row of P elements, by a thread whose c runs over rows of MOST: zeros behind the row.
+template <int V, int P, int MOST, typename T>
+DEVICE Vec<T, V> load_channels(const T* row, int c)
+{
+    if (P < MOST && c >= P) return Vec<T, V>{};
+    return load<V>(row + c);
 }
 
 template <int V, typename T>
@@ -120,6 +129,12 @@ DEVICE void pack(Stored<T, 1>& to, const Lanes<1>& x)
     memcpy(&to.bits, &value, sizeof(T));
 }
 template <typename T>
+DEVICE void pack(Stored<T, 4>& to, const Lanes<4>& x)
+{
+    to.bits.x = narrow2<T>(x.at[0], x.at[1]);
+    to.bits.y = narrow2<T>(x.at[2], x.at[3]);
+}
+template <typename T>
 DEVICE void pack(Stored<T, 8>& to, const Lanes<8>& x)
 {
     to.bits.x = narrow2<T>(x.at[0], x.at[1]);
@@ -143,11 +158,12 @@ DEVICE void store(T* to, Stored<T, V> value)
     put(reinterpret_cast<W*>(to), value.bits);
 }
 
-// The same, with zeros in the lanes that are padding: lane i is channel c + i.
-template <typename T, int C, int V>
+// The same, with zeros in the lanes that are padding: lane i is channel c + i. P is the row's length in memory, where that
+// is more than C rounded up to whole vectors.
+template <typename T, int C, int P = C, int V>
 DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
 {
-    if (C % V != 0) {
+    if (C % V != 0 || P > C) {
 #pragma unroll
         for (int i = 0; i < V; ++i)
             if (c + i >= C) x.at[i] = 0.f;
@@ -155,12 +171,12 @@ DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
     return narrow<T>(x);
 }
 
-// V numbers of a table with one entry a channel, from channel c on; 0 where there is no channel.
-template <int C, int V, typename T>
+// V numbers of a table with one entry a channel, from channel c on; 0 where there is no channel. P as above.
+template <int C, int V, int P = C, typename T>
 DEVICE Lanes<V> channel_values(const T* table, int c)
 {
     Lanes<V> y;
-    if (C % V == 0) {
+    if (C % V == 0 && P <= C) {
         constexpr int W = (V * (int)sizeof(T) <= 16) ? V : 16 / (int)sizeof(T);
 #pragma unroll
         for (int i = 0; i < V; i += W) {

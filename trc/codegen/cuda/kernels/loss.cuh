@@ -79,7 +79,7 @@ DEVICE void add_rows(const float* row_loss, const float* rank, float* loss, floa
     double sum = 0.;
     int first = 0, fifth = 0;
     const float most = K < 5 ? (float)K : 5.f;
-    for (int n = threadIdx.x; n < samples; n += THREADS) {
+    for (i64 n = threadIdx.x; n < samples; n += THREADS) {
         sum += (double)row_loss[n];
         first += rank[n] < 1.f;
         fifth += rank[n] < most;
@@ -110,11 +110,11 @@ DEVICE void softmax_rows(const T* __restrict__ logits, const int* __restrict__ l
                          float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
     // whole rows leave together
-    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+    for (i64 n = (i64)blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += (i64)gridDim.x * ROWS) {
         const int lane = threadIdx.x % LANES;
-        const T* of_row = logits + (i64)n * P;
+        const T* of_row = logits + n * P;
         const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
-        for (int c = lane; c < K; c += LANES) probs[(i64)n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
+        for (int c = lane; c < K; c += LANES) probs[n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
         if (lane == 0) {
             row_loss[n] = row.loss;
             rank[n] = (float)row.rank;
@@ -131,9 +131,9 @@ template <typename T, int K, int P, int LANES, int ROWS, bool WHOLE>
 DEVICE void predict_rows(const T* __restrict__ logits, const int* __restrict__ label, int* predicted, float* row_loss,
                          float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
-    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+    for (i64 n = (i64)blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += (i64)gridDim.x * ROWS) {
         const int lane = threadIdx.x % LANES;
-        const T* of_row = logits + (i64)n * P;
+        const T* of_row = logits + n * P;
         const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
         int best = K;
         for (int c = lane; c < K; c += LANES) {

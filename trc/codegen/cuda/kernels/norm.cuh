@@ -1,7 +1,8 @@
 // Batch normalisation: statistics, scale and shift, the pass that applies them, and backward.
 //
 // Rows are n h w. Thread t of a block is lane t % WIDE along the channels, V of them, and row t / WIDE of TALL; so a
-// thread keeps its channels, and reads what belongs to them once. blockIdx.y counts the blocks side by side.
+// thread keeps its channels, and reads what belongs to them once. blockIdx.y counts the blocks side by side. V divides the
+// pitches of all operands; passes go over the rows of their result, sums over the shortest rows.
 
 template <int C, int P, int V, int WIDE, int TALL>
 struct Place {
@@ -127,26 +128,26 @@ DEVICE void finish_forward(const float* partial, const T* x, float* factor, int 
 }
 
 // bn_fwd, third stage: y = (x - mean) factor + beta.
-template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+template <typename T, int C, int PX, int PY, int V, int WIDE, int TALL, int U>
 DEVICE void apply_centred(const T* x, const float* __restrict__ mean, const float* __restrict__ factor,
                           const float* __restrict__ beta, T* y, i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, PY, V, WIDE, TALL> at;
     if (!at.live) return;
-    const Lanes<V> m = channel_values<C, V>(mean, at.c), f = channel_values<C, V>(factor, at.c),
-                   b = channel_values<C, V>(beta, at.c);
+    const Lanes<V> m = channel_values<C, V, PY>(mean, at.c), f = channel_values<C, V, PY>(factor, at.c),
+                   b = channel_values<C, V, PY>(beta, at.c);
     for (i64 first = (i64)blockIdx.x * (TALL * U) + at.row; first < rows; first += (i64)gridDim.x * (TALL * U)) {
         Vec<T, V> in[U];
 #pragma unroll
         for (int u = 0; u < U; ++u)
-            if (first + u * TALL < rows) in[u] = load<V>(x + (first + u * TALL) * P + at.c);
+            if (first + u * TALL < rows) in[u] = load_channels<V, PX, PY>(x + (first + u * TALL) * PX, at.c);
 #pragma unroll
         for (int u = 0; u < U; ++u)
             if (first + u * TALL < rows) {
                 Lanes<V> value = widen(in[u]);
 #pragma unroll
                 for (int i = 0; i < V; ++i) value.at[i] = fmaf(value.at[i] - m.at[i], f.at[i], b.at[i]);
-                store<V>(y + (first + u * TALL) * P + at.c, narrow_channels<T, C>(value, at.c));
+                store<V>(y + (first + u * TALL) * PY + at.c, narrow_channels<T, C, PY>(value, at.c));
             }
     }
 }
@@ -154,26 +155,28 @@ DEVICE void apply_centred(const T* x, const float* __restrict__ mean, const floa
 enum Shortcut { NO_SHORTCUT, PLAIN, NORMALISED };
 
 // y = act(x scale + shift + shortcut), the shortcut normalised with scale2 and shift2 where it is to be. S is the type
-// of the scales: the storage type where they were computed from the batch, float in inference.
-template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT, Shortcut SHORTCUT>
+// of the scales: the storage type where they were computed from the batch, float in inference. PS is the shortcut's pitch.
+template <typename T, typename S, int C, int PX, int PS, int PY, int V, int WIDE, int TALL, int U, Act ACT,
+          Shortcut SHORTCUT>
 DEVICE void apply_norm(const T* x, const S* __restrict__ scale, const S* __restrict__ shift, const T* shortcut,
                        const S* __restrict__ scale2, const S* __restrict__ shift2, T* y, i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, PY, V, WIDE, TALL> at;
     if (!at.live) return;
-    const Lanes<V> a = channel_values<C, V>(scale, at.c), b = channel_values<C, V>(shift, at.c);
+    const Lanes<V> a = channel_values<C, V, PY>(scale, at.c), b = channel_values<C, V, PY>(shift, at.c);
     Lanes<V> a2 = {}, b2 = {};
     if (SHORTCUT == NORMALISED) {
-        a2 = channel_values<C, V>(scale2, at.c);
-        b2 = channel_values<C, V>(shift2, at.c);
+        a2 = channel_values<C, V, PY>(scale2, at.c);
+        b2 = channel_values<C, V, PY>(shift2, at.c);
     }
     for (i64 first = (i64)blockIdx.x * (TALL * U) + at.row; first < rows; first += (i64)gridDim.x * (TALL * U)) {
         Vec<T, V> in[U], other[U];
 #pragma unroll
         for (int u = 0; u < U; ++u)
             if (first + u * TALL < rows) {
-                in[u] = load<V>(x + (first + u * TALL) * P + at.c);
-                if (SHORTCUT != NO_SHORTCUT) other[u] = load<V>(shortcut + (first + u * TALL) * P + at.c);
+                in[u] = load_channels<V, PX, PY>(x + (first + u * TALL) * PX, at.c);
+                if (SHORTCUT != NO_SHORTCUT)
+                    other[u] = load_channels<V, PS, PY>(shortcut + (first + u * TALL) * PS, at.c);
             }
 #pragma unroll
         for (int u = 0; u < U; ++u)
@@ -186,7 +189,7 @@ DEVICE void apply_norm(const T* x, const S* __restrict__ scale, const S* __restr
                     if (SHORTCUT == NORMALISED) z += scaled(widen(other[u].at[i]), a2.at[i], b2.at[i]);
                     value.at[i] = activate<ACT>(z);
                 }
-                store<V>(y + (first + u * TALL) * P + at.c, narrow_channels<T, C>(value, at.c));
+                store<V>(y + (first + u * TALL) * PY + at.c, narrow_channels<T, C, PY>(value, at.c));
             }
     }
 }
@@ -200,13 +203,13 @@ DEVICE float before_act(float dy, float x, float scale, float shift)
     return ACT == NONE ? dy : masked<ACT>(dy, stored<T>(scaled(x, scale, shift)));
 }
 
-// First stage: the sums of dz and of dz (x - mean), as `moments` leaves its two.
-template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT>
+// First stage: the sums of dz and of dz (x - mean), as `moments` leaves its two. PG is the pitch of dy.
+template <typename T, typename S, int C, int PG, int PX, int V, int WIDE, int TALL, int U, Act ACT>
 DEVICE void norm_gradients(const T* __restrict__ dy, const T* __restrict__ x, const S* __restrict__ scale,
                            const S* __restrict__ shift, const float* __restrict__ mean, float* __restrict__ partial,
                            i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, (PG < PX ? PG : PX), V, WIDE, TALL> at;
     const i64 step = (i64)gridDim.x * TALL;
     Lanes<V> sum = {}, product = {}, a = {}, b = {};
     if (at.live) {
@@ -220,8 +223,8 @@ DEVICE void norm_gradients(const T* __restrict__ dy, const T* __restrict__ x, co
 #pragma unroll
             for (int u = 0; u < U; ++u)
                 if (row + u * step < rows) {
-                    gradient[u] = load<V>(dy + (row + u * step) * P + at.c);
-                    in[u] = load<V>(x + (row + u * step) * P + at.c);
+                    gradient[u] = load<V>(dy + (row + u * step) * PG + at.c);
+                    in[u] = load<V>(x + (row + u * step) * PX + at.c);
                 }
 #pragma unroll
             for (int u = 0; u < U; ++u)
@@ -270,19 +273,20 @@ DEVICE void finish_gradients(const float* partial, const float* gamma, const flo
 }
 
 // Third stage: dx = gamma invstd (dz - (dbeta + h dgamma) / rows) with h = (x - mean) invstd, as
-// factor0 dz + factor1 (x - mean) + factor2. Rows go backwards: what the first stage read last may still be cached.
-template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT>
+// factor0 dz + factor1 (x - mean) + factor2. Rows go backwards: what the first stage read last may still be cached. PY is
+// the pitch of dx.
+template <typename T, typename S, int C, int PG, int PX, int PY, int V, int WIDE, int TALL, int U, Act ACT>
 DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale, const S* __restrict__ shift,
                             const float* __restrict__ mean, const float* __restrict__ factors, T* dx, i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, PY, V, WIDE, TALL> at;
     if (!at.live) return;
-    const Lanes<V> m = channel_values<C, V>(mean, at.c), f0 = channel_values<C, V>(factors, at.c);
-    const Lanes<V> f1 = channel_values<C, V>(factors + C, at.c), f2 = channel_values<C, V>(factors + 2 * C, at.c);
+    const Lanes<V> m = channel_values<C, V, PY>(mean, at.c), f0 = channel_values<C, V, PY>(factors, at.c);
+    const Lanes<V> f1 = channel_values<C, V, PY>(factors + C, at.c), f2 = channel_values<C, V, PY>(factors + 2 * C, at.c);
     Lanes<V> a = {}, b = {};
     if (ACT != NONE) {
-        a = channel_values<C, V>(scale, at.c);
-        b = channel_values<C, V>(shift, at.c);
+        a = channel_values<C, V, PY>(scale, at.c);
+        b = channel_values<C, V, PY>(shift, at.c);
     }
     for (i64 first = (i64)(gridDim.x - 1 - blockIdx.x) * (TALL * U) + at.row; first < rows;
          first += (i64)gridDim.x * (TALL * U)) {
@@ -290,8 +294,8 @@ DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale
 #pragma unroll
         for (int u = 0; u < U; ++u)
             if (first + u * TALL < rows) {
-                gradient[u] = load<V>(dy + (first + u * TALL) * P + at.c);
-                in[u] = load<V>(x + (first + u * TALL) * P + at.c);
+                gradient[u] = load_channels<V, PG, PY>(dy + (first + u * TALL) * PG, at.c);
+                in[u] = load_channels<V, PX, PY>(x + (first + u * TALL) * PX, at.c);
             }
 #pragma unroll
         for (int u = 0; u < U; ++u)
@@ -303,7 +307,7 @@ DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale
                     const float dz = before_act<T, ACT>(widen(gradient[u].at[i]), value, a.at[i], b.at[i]);
                     result.at[i] = fmaf(f0.at[i], dz, fmaf(f1.at[i], value - m.at[i], f2.at[i]));
                 }
-                store<V>(dx + (first + u * TALL) * P + at.c, narrow_channels<T, C>(result, at.c));
+                store<V>(dx + (first + u * TALL) * PY + at.c, narrow_channels<T, C, PY>(result, at.c));
             }
     }
 }

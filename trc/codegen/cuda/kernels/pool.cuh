@@ -1,7 +1,8 @@
 // Pools over square windows of K by K, stride S, padding Q, and over whole maps. Activations are n h w c.
 //
 // A thread has V channels of one cell of the result (forward) or of the input's gradient (backward). Backward gathers,
-// so that each sum has a fixed order.
+// so that each sum has a fixed order. PX is the pitch of the input and of its gradient, PY that of the result and of its
+// gradient, PM the mask's; V divides all of them.
 
 // The cell of a thread in an array of `rows` cells of P elements.
 template <int P, int V>
@@ -19,11 +20,11 @@ struct Cell {
 
 // y = the maximum of each window; mask, if there is one, the place (row * K + column) of its first maximum, -1 where
 // the window has no cell. A NaN is the maximum, the last one if there are several, as in PyTorch.
-template <typename T, int C, int P, int PM, int V, int K, int S, int Q, bool MASK>
+template <typename T, int C, int PX, int PY, int PM, int V, int K, int S, int Q, bool MASK>
 DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict__ mask, int batch, int height,
                      int width, int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PY, V> at;
     if (at.index >= (i64)batch * out_height * out_width) return;
     const u32 cell = (u32)at.index;
     const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
@@ -42,7 +43,7 @@ DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict_
         for (int kw = 0; kw < K; ++kw) {
             const int w = ow * S - Q + kw;
             if (w < 0 || w >= width) continue;
-            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+            const Lanes<V> value = widen(load_channels<V, PX, PY>(x + (((i64)n * height + h) * width + w) * PX, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (value.at[i] > best.at[i] || value.at[i] != value.at[i] || place.at[i] < 0) {
@@ -51,9 +52,9 @@ DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict_
                 }
         }
     }
-    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(best, at.c));
+    store<V>(y + at.index * PY + at.c, narrow_channels<T, C, PY>(best, at.c));
     if (MASK) {
-        if (C % V != 0) {
+        if (C % V != 0 || PY > C) {
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (at.c + i >= C) place.at[i] = 0;
@@ -69,11 +70,11 @@ template <int S, int Q>
 DEVICE int last_window(int at, int windows) { return (at + Q) / S < windows ? (at + Q) / S : windows - 1; }
 
 // dx = the sum of the gradients of the windows whose maximum the cell was.
-template <typename T, int C, int P, int PM, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int PM, int V, int K, int S, int Q>
 DEVICE void max_pool_backward(const T* __restrict__ dy, const i8* __restrict__ mask, T* __restrict__ dx, int batch,
                               int height, int width, int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * height * width) return;
     const u32 cell = (u32)at.index;
     const int w = cell % width, h = cell / width % height, n = cell / width / height;
@@ -84,13 +85,13 @@ DEVICE void max_pool_backward(const T* __restrict__ dy, const i8* __restrict__ m
         for (int ow = left; ow <= right; ++ow) {
             const int here = (h + Q - oh * S) * K + w + Q - ow * S;
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
-            const Vec<i8, V> place = load<V>(mask + window * PM + at.c);
-            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+            const Vec<i8, V> place = load_channels<V, PM, PX>(mask + window * PM, at.c);
+            const Lanes<V> gradient = widen(load_channels<V, PY, PX>(dy + window * PY, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (place.at[i] == here) sum.at[i] += gradient.at[i];
         }
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(sum, at.c));
 }
 
 // Cells of a window along one dimension that exist.
@@ -102,11 +103,11 @@ DEVICE int window_cells(int window, int size)
 }
 
 // y = the mean of the cells of each window that exist; of none it is NaN, as in PyTorch.
-template <typename T, int C, int P, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int V, int K, int S, int Q>
 DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int height, int width, int out_height,
                      int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PY, V> at;
     if (at.index >= (i64)batch * out_height * out_width) return;
     const u32 cell = (u32)at.index;
     const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
@@ -119,7 +120,7 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
         for (int kw = 0; kw < K; ++kw) {
             const int w = ow * S - Q + kw;
             if (w < 0 || w >= width) continue;
-            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+            const Lanes<V> value = widen(load_channels<V, PX, PY>(x + (((i64)n * height + h) * width + w) * PX, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
         }
@@ -127,15 +128,15 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
     const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
     for (int i = 0; i < V; ++i) sum.at[i] *= share;
-    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(y + at.index * PY + at.c, narrow_channels<T, C, PY>(sum, at.c));
 }
 
 // dx = the sum over the windows that a cell is in of gradient / cells.
-template <typename T, int C, int P, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int V, int K, int S, int Q>
 DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int batch, int height, int width,
                               int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * height * width) return;
     const u32 cell = (u32)at.index;
     const int w = cell % width, h = cell / width % height, n = cell / width / height;
@@ -145,28 +146,28 @@ DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int 
     for (int oh = first; oh <= last; ++oh)
         for (int ow = left; ow <= right; ++ow) {
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
-            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+            const Lanes<V> gradient = widen(load_channels<V, PY, PX>(dy + window * PY, at.c));
             const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
             for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] * share;
         }
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(sum, at.c));
 }
 
 // Global mean: y[n][c] = the mean of x[n][.][c] over `cells`. A block has one sample and WIDE * V channels; TALL rows of
 // threads share the cells.
-template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+template <typename T, int C, int PX, int PY, int V, int WIDE, int TALL, int U>
 DEVICE void global_mean(const T* __restrict__ x, T* __restrict__ y, int cells)
 {
     const int c = (blockIdx.y * WIDE + threadIdx.x % WIDE) * V;
-    const T* sample = x + (i64)blockIdx.x * cells * P + c;
+    const T* sample = x + (i64)blockIdx.x * cells * PX;
     Lanes<V> sum = {};
-    if (c < P) {
+    if (c < PY) {
         for (int cell = threadIdx.x / WIDE; cell < cells; cell += TALL * U) {
             Vec<T, V> in[U];
 #pragma unroll
             for (int u = 0; u < U; ++u)
-                if (cell + u * TALL < cells) in[u] = load<V>(sample + (i64)(cell + u * TALL) * P);
+                if (cell + u * TALL < cells) in[u] = load_channels<V, PX, PY>(sample + (i64)(cell + u * TALL) * PX, c);
 #pragma unroll
             for (int u = 0; u < U; ++u)
                 if (cell + u * TALL < cells) {
@@ -178,19 +179,19 @@ DEVICE void global_mean(const T* __restrict__ x, T* __restrict__ y, int cells)
     }
     const float total = fold_rows<WIDE, TALL>(sum);
     const int column = blockIdx.y * (WIDE * V) + threadIdx.x;
-    if (threadIdx.x < WIDE * V && column < P)
-        y[(i64)blockIdx.x * P + column] = narrow<T>(column < C ? total / cells : 0.f);
+    if (threadIdx.x < WIDE * V && column < PY)
+        y[(i64)blockIdx.x * PY + column] = narrow<T>(column < C ? total / cells : 0.f);
 }
 
 // dx[n][.][c] = dy[n][c] / cells.
-template <typename T, int C, int P, int V>
+template <typename T, int C, int PX, int PY, int V>
 DEVICE void spread_mean(const T* __restrict__ dy, T* __restrict__ dx, int batch, int cells)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * cells) return;
-    Lanes<V> value = widen(load<V>(dy + (u32)at.index / (u32)cells * (i64)P + at.c));
+    Lanes<V> value = widen(load_channels<V, PY, PX>(dy + (u32)at.index / (u32)cells * (i64)PY, at.c));
     const float share = 1.f / (float)cells;
 #pragma unroll
     for (int i = 0; i < V; ++i) value.at[i] *= share;
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(value, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(value, at.c));
 }

@@ -144,19 +144,19 @@ def _reshape(n: NodeView, x: Matrix, y: Matrix) -> list[Launch]:
     return launches
 
 
-@lowering("copy", when=_needs_kernel)
+@lowering("copy", when=_needs_kernel, any_pitch=True)
 def copy(n: NodeView) -> list[Launch]:
     """Compute y = x where the two are padded differently."""
     return _reshape(n, n["x"], n["y"])
 
 
-@lowering("flatten_fwd")
+@lowering("flatten_fwd", any_pitch=True)
 def flatten_fwd(n: NodeView) -> list[Launch]:
     """Compute y = x in the order of memory."""
     return _reshape(n, n["x"], n["y"])
 
 
-@lowering("flatten_bwd")
+@lowering("flatten_bwd", any_pitch=True)
 def flatten_bwd(n: NodeView) -> list[Launch]:
     """Compute dx = dy in the order of memory."""
     return _reshape(n, n["dy"], n["dx"])
@@ -177,13 +177,13 @@ def _resize(n: NodeView, x: Matrix, y: Matrix) -> list[Launch]:
     ]
 
 
-@lowering("channel_padding_fwd")
+@lowering("channel_padding_fwd", any_pitch=True)
 def channel_padding_fwd(n: NodeView) -> list[Launch]:
     """Append channels of zeros."""
     return _resize(n, n["x"], n["y"])
 
 
-@lowering("channel_padding_bwd")
+@lowering("channel_padding_bwd", any_pitch=True)
 def channel_padding_bwd(n: NodeView) -> list[Launch]:
     """Drop the appended channels."""
     return _resize(n, n["dy"], n["dx"])

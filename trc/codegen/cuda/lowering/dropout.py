@@ -35,7 +35,7 @@ def _signed(word: int) -> int:
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
-@lowering("dropout_fwd")
+@lowering("dropout_fwd", any_pitch=True)
 def dropout_fwd(n: NodeView) -> list[Launch]:
     """Draw, scale, and keep the mask if backward will ask."""
     x, y, mask = n["x"], n["y"], n.get("mask")
@@ -69,7 +69,7 @@ def dropout_fwd(n: NodeView) -> list[Launch]:
     return [n.launch(name, "dropout", call, [*tensors, *scalars, *sizes, *more], grid, 256)]
 
 
-@lowering("dropout_bwd")
+@lowering("dropout_bwd", any_pitch=True)
 def dropout_bwd(n: NodeView) -> list[Launch]:
     """Scale where the mask is set."""
     dy, mask, dx = n["dy"], n["mask"], n["dx"]

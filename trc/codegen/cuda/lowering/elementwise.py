@@ -30,21 +30,11 @@ def flat(*matrices: Matrix) -> bool:
     return all(m.dense and m.shape == matrices[0].shape for m in matrices)
 
 
-def _same(n: NodeView, *matrices: Matrix) -> None:
-    first = matrices[0]
-    for other in matrices[1:]:
-        if other.shape != first.shape or other.dtype is not first.dtype:
-            raise n.problem(
-                f"'{first.name}' is {first.dtype.value}{first.shape}, '{other.name}' is "
-                f"{other.dtype.value}{other.shape}"
-            )
-
-
 def _map1(
     n: NodeView, x: Matrix, y: Matrix, op: str, factor: str | None = None, kind: str | None = None
 ) -> list[Launch]:
     kind = kind or n.kind
-    _same(n, x, y)
+    n.same(x, y)
     functor = f"{op}{{{factor or ''}}}"
     extra = [] if factor is None else [(f"float {factor}", F(n.number(factor)))]
     t = x.c_type
@@ -63,7 +53,7 @@ def _map2(
     n: NodeView, a: Matrix, b: Matrix, y: Matrix, op: str, factor: str | None = None, kind: str | None = None
 ) -> list[Launch]:
     kind = kind or n.kind
-    _same(n, a, b, y)
+    n.same(a, b, y)
     functor = f"{op}{{{factor or ''}}}"
     extra = [] if factor is None else [(f"float {factor}", F(n.number(factor)))]
     t = a.c_type
@@ -115,11 +105,11 @@ for _name, _op, _saved, _factor in (
     ("hardswish", "Hardswish", "x", None),
     ("elu", "Elu", "y", "alpha"),
 ):
-    lowering(f"{_name}_fwd")(_forward(_op, _factor))
-    lowering(f"{_name}_bwd")(_backward(f"{_op}Bwd", _saved, _factor))
+    lowering(f"{_name}_fwd", any_pitch=True)(_forward(_op, _factor))
+    lowering(f"{_name}_bwd", any_pitch=True)(_backward(f"{_op}Bwd", _saved, _factor))
 
 
-@lowering("add_fwd")
+@lowering("add_fwd", any_pitch=True)
 def add_fwd(n: NodeView) -> list[Launch]:
     """Compute y = a + b."""
     return _map2(n, n["a"], n["b"], n["y"], "Add")

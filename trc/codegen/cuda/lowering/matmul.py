@@ -157,7 +157,7 @@ def _launch(
     return [n.launch(full, "matmul", call, arguments, grid, tile.threads)]
 
 
-@lowering("fc_fwd", when=is_small)
+@lowering("fc_fwd", when=is_small, any_pitch=True)
 def fc_fwd(n: NodeView) -> list[Launch]:
     """Compute y = act(x weight^T + bias)."""
     x, weight, y = (rows_of(n[role]) for role in ("x", "weight", "y"))
@@ -178,7 +178,7 @@ def fc_fwd(n: NodeView) -> list[Launch]:
     return _launch(n, y, x.length, "_".join(words), factors, finish, arguments)
 
 
-@lowering("fc_bwd_data", when=is_small)
+@lowering("fc_bwd_data", when=is_small, any_pitch=True)
 def fc_bwd_data(n: NodeView) -> list[Launch]:
     """Compute dx = dy weight, where the activation whose result was x lets it through."""
     dy, weight, dx = (rows_of(n[role]) for role in ("dy", "weight", "dx"))
@@ -204,7 +204,7 @@ def fc_bwd_data(n: NodeView) -> list[Launch]:
     return _launch(n, dx, dy.length, "_".join(words), factors, finish, arguments)
 
 
-@lowering("fc_bwd_weight", when=is_small)
+@lowering("fc_bwd_weight", when=is_small, any_pitch=True)
 def fc_bwd_weight(n: NodeView) -> list[Launch]:
     """Compute dweight = dy^T x in float32."""
     dy, x, dweight = (rows_of(n[role]) for role in ("dy", "x", "dweight"))

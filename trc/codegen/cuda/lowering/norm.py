@@ -14,7 +14,9 @@ from trc.codegen.cuda.lowering.view import (
     columns_first,
     i64,
     lowering,
+    pitches,
     rows_first,
+    vector_of,
 )
 
 _ACTS = {"none": "NONE", "relu": "RELU", "relu6": "RELU6"}
@@ -38,22 +40,15 @@ def _act(n: NodeView) -> str:
     return act
 
 
-def _same(n: NodeView, *matrices: Matrix) -> None:
-    first = matrices[0]
-    for other in matrices[1:]:
-        if (other.shape, other.pitch, other.dtype) != (first.shape, first.pitch, first.dtype):
-            raise n.problem(
-                f"'{first.name}' is {first.dtype.value}{first.shape} with rows of {first.pitch}, '{other.name}' is "
-                f"{other.dtype.value}{other.shape} with rows of {other.pitch}"
-            )
+def _constants(block: Rectangle, v: int, *matrices: Matrix) -> str:
+    """Channels, the pitches in this order, elements of an access, and the block."""
+    rows = ", ".join(str(m.pitch) for m in matrices)
+    return f"{matrices[0].channels}, {rows}, {v}, {block.wide}, {block.tall}"
 
 
-def _constants(m: Matrix, block: Rectangle) -> str:
-    return f"{m.channels}, {m.pitch}, {m.vector}, {block.wide}, {block.tall}"
-
-
-def _suffix(m: Matrix, *more: str) -> str:
-    return "_".join((m.dtype.value, f"c{m.channels}", f"p{m.pitch}", *(t for t in more if t)))
+def _suffix(matrices: tuple[Matrix, ...], *more: str) -> str:
+    m = matrices[0]
+    return "_".join((m.dtype.value, f"c{m.channels}", pitches(*matrices), *(t for t in more if t)))
 
 
 def _apply_grid(m: Matrix, block: Rectangle, unroll: int) -> tuple[int, int, int]:
@@ -61,10 +56,10 @@ def _apply_grid(m: Matrix, block: Rectangle, unroll: int) -> tuple[int, int, int
     return ceil_div(tiles, _TILES) if tiles * block.chunks > _BUSY_TILES else tiles, block.chunks, 1
 
 
-def _sum_blocks(m: Matrix, unroll: int) -> tuple[Rectangle, int]:
+def _sum_blocks(unroll: int, v: int, *matrices: Matrix) -> tuple[Rectangle, int]:
     """The block of a first stage of sums, and how many of them share the rows."""
-    block = columns_first(m.pitch // m.vector)
-    return block, clamp(SUM_BLOCKS // block.chunks, 1, ceil_div(m.rows, block.tall * unroll))
+    block = columns_first(min(m.pitch for m in matrices) // v)
+    return block, clamp(SUM_BLOCKS // block.chunks, 1, ceil_div(matrices[0].rows, block.tall * unroll))
 
 
 # ---------------------------------------------------------------- statistics
@@ -72,13 +67,13 @@ def _sum_blocks(m: Matrix, unroll: int) -> tuple[Rectangle, int]:
 
 def _moments(n: NodeView, x: Matrix, shifted: bool) -> tuple[Launch, S, int]:
     """The first stage of sums and sums of squares: launch, partial sums, and how many of them."""
-    block, splits = _sum_blocks(x, _MOMENT_UNROLL)
+    block, splits = _sum_blocks(_MOMENT_UNROLL, x.vector, x)
     partial = n.temporary(2 * splits * x.channels * 4)
     flag = str(shifted).lower()
     launch = n.launch(
-        f"moments__{_suffix(x, 'shifted' if shifted else '')}",
+        f"moments__{_suffix((x,), 'shifted' if shifted else '')}",
         "norm",
-        f"moments<{x.c_type}, {_constants(x, block)}, {_MOMENT_UNROLL}, {flag}>(x, partial, rows)",
+        f"moments<{x.c_type}, {_constants(block, x.vector, x)}, {_MOMENT_UNROLL}, {flag}>(x, partial, rows)",
         [(f"const {x.c_type}* x", x.p), ("float* partial", partial), ("i64 rows", i64(x.rows))],
         (splits, block.chunks, 1),
         block.threads,
@@ -147,11 +142,11 @@ def bn_finalize(n: NodeView) -> list[Launch]:
     return [n.launch(name, "norm", call, arguments, grid, _CHANNEL_THREADS)]
 
 
-@lowering("bn_fwd")
+@lowering("bn_fwd", any_pitch=True)
 def bn_fwd(n: NodeView) -> list[Launch]:
     """Statistics and the normalised result."""
     x, y = n["x"], n["y"]
-    _same(n, x, y)
+    n.same(x, y)
     first, partial, splits = _moments(n, x, shifted=True)
     factor = n.temporary(x.channels * 4)
     normaliser, more = _normaliser(n, x.rows)
@@ -171,11 +166,12 @@ def bn_fwd(n: NodeView) -> list[Launch]:
         finish_grid(x.channels),
         FINISH_THREADS,
     )
-    block = rows_first(x.pitch // x.vector)
+    v = vector_of(x, y)
+    block = rows_first(y.pitch // v)
     third = n.launch(
-        f"bn_fwd_apply__{_suffix(x)}",
+        f"bn_fwd_apply__{_suffix((x, y))}",
         "norm",
-        f"apply_centred<{t}, {_constants(x, block)}, {_APPLY_UNROLL}>(x, mean, factor, beta, y, rows)",
+        f"apply_centred<{t}, {_constants(block, v, x, y)}, {_APPLY_UNROLL}>(x, mean, factor, beta, y, rows)",
         [
             (f"const {t}* x", x.p),
             ("const float* mean", n.p("saved_mean")),
@@ -196,12 +192,14 @@ def bn_fwd(n: NodeView) -> list[Launch]:
 def _apply(n: NodeView, scale_role: str, shift_role: str) -> list[Launch]:
     """The pass y = act(x scale + shift + shortcut) for all kinds of that form."""
     x, y, scale, shortcut = n["x"], n["y"], n[scale_role], n.get("shortcut")
-    _same(n, x, y, *([] if shortcut is None else [shortcut]))
+    rows = (x, y, y) if shortcut is None else (x, shortcut, y)
+    n.same(*rows)
     act = _act(n)
     second = n.get("shortcut_scale")
     form = "NO_SHORTCUT" if shortcut is None else "PLAIN" if second is None else "NORMALISED"
     unroll = _APPLY_UNROLL if shortcut is None else _JOIN_UNROLL
-    block = rows_first(x.pitch // x.vector)
+    v = vector_of(*rows)
+    block = rows_first(y.pitch // v)
     t, s = x.c_type, scale.c_type
     arguments: Arguments = [
         (f"const {t}* x", x.p),
@@ -219,9 +217,9 @@ def _apply(n: NodeView, scale_role: str, shift_role: str) -> list[Launch]:
     kind = {"NO_SHORTCUT": "apply_norm", "PLAIN": "add_norm", "NORMALISED": "add_norms"}[form]
     return [
         n.launch(
-            f"{kind}__{_suffix(x, scale.dtype.value if scale.dtype is not x.dtype else '', act)}",
+            f"{kind}__{_suffix(rows, scale.dtype.value if scale.dtype is not x.dtype else '', act)}",
             "norm",
-            f"apply_norm<{t}, {s}, {_constants(x, block)}, {unroll}, {_ACTS[act]}, {form}>({', '.join(passed)})",
+            f"apply_norm<{t}, {s}, {_constants(block, v, *rows)}, {unroll}, {_ACTS[act]}, {form}>({', '.join(passed)})",
             arguments,
             _apply_grid(x, block, unroll),
             block.threads,
@@ -229,13 +227,13 @@ def _apply(n: NodeView, scale_role: str, shift_role: str) -> list[Launch]:
     ]
 
 
-@lowering("materialise", "norm_add_act_fwd")
+@lowering("materialise", "norm_add_act_fwd", any_pitch=True)
 def materialise(n: NodeView) -> list[Launch]:
     """Write a deferred value, or the end of a block."""
     return _apply(n, "scale", "shift")
 
 
-@lowering("affine_fwd", "affine_add_act_fwd")
+@lowering("affine_fwd", "affine_add_act_fwd", any_pitch=True)
 def affine_fwd(n: NodeView) -> list[Launch]:
     """The same in inference, with scale and bias in the master type."""
     return _apply(n, "scale", "bias")
@@ -260,24 +258,25 @@ def bn_fold(n: NodeView) -> list[Launch]:
 # ---------------------------------------------------------------- backward
 
 
-@lowering("norm_bwd", "bn_bwd")
+@lowering("norm_bwd", "bn_bwd", any_pitch=True)
 def norm_bwd(n: NodeView) -> list[Launch]:
     """Gradients of gamma, beta and (if wanted) the input, through the activation."""
     dy, x, dx = n["dy"], n["x"], n.get("dx")
-    _same(n, dy, x, *([] if dx is None else [dx]))
+    n.same(dy, x, *([] if dx is None else [dx]))
     act = _act(n)
     t = x.c_type
     scale = n["scale"] if act != "none" else None
     s = t if scale is None else scale.c_type
     scales: Arguments = [] if scale is None else [(f"const {s}* scale", scale.p), (f"const {s}* shift", n.p("shift"))]
     passed = "nullptr, nullptr" if scale is None else "scale, shift"
-    suffix = _suffix(x, s_name(scale, x), act)
-    block, splits = _sum_blocks(x, _GRADIENT_UNROLL)
+    more = s_name(scale, x), act
+    v = vector_of(dy, x)
+    block, splits = _sum_blocks(_GRADIENT_UNROLL, v, dy, x)
     partial = n.temporary(2 * splits * x.channels * 4)
     first = n.launch(
-        f"norm_gradients__{suffix}",
+        f"norm_gradients__{_suffix((dy, x), *more)}",
         "norm",
-        f"norm_gradients<{t}, {s}, {_constants(x, block)}, {_GRADIENT_UNROLL}, {_ACTS[act]}>"
+        f"norm_gradients<{t}, {s}, {_constants(block, v, dy, x)}, {_GRADIENT_UNROLL}, {_ACTS[act]}>"
         f"(dy, x, {passed}, mean, partial, rows)",
         [
             (f"const {t}* dy", dy.p),
@@ -307,11 +306,12 @@ def norm_bwd(n: NodeView) -> list[Launch]:
     second = n.launch(f"{kind}__f32", "norm", call, finish, finish_grid(x.channels), FINISH_THREADS)
     if dx is None or factors is None:
         return [first, second]
-    block = rows_first(x.pitch // x.vector)
+    v = vector_of(dy, x, dx)
+    block = rows_first(dx.pitch // v)
     third = n.launch(
-        f"norm_bwd_apply__{suffix}",
+        f"norm_bwd_apply__{_suffix((dy, x, dx), *more)}",
         "norm",
-        f"apply_gradients<{t}, {s}, {_constants(x, block)}, {_GRADIENT_UNROLL}, {_ACTS[act]}>"
+        f"apply_gradients<{t}, {s}, {_constants(block, v, dy, x, dx)}, {_GRADIENT_UNROLL}, {_ACTS[act]}>"
         f"(dy, x, {passed}, mean, factors, dx, rows)",
         [
             (f"const {t}* dy", dy.p),

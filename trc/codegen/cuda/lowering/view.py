@@ -11,7 +11,7 @@ from trc.diagnostics import CompileError, Diagnostic
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.kinds import Access
 from trc_runtime.schema.plan import Node, Plan, RangeRef, Tensor, TensorRef
-from trc_runtime.schema.regions import SLOT_ALIGNMENT, align_up, channel_alignment, dtype_of, region_range
+from trc_runtime.schema.regions import SLOT_ALIGNMENT, Region, align_up, channel_alignment, dtype_of, region_range
 
 C_TYPES: dict[DType, str] = {
     DType.F16: "__half",
@@ -28,6 +28,9 @@ MULTIPROCESSORS = 132
 """Of an H200. Grids of reductions are sized for it, whatever the device, so that the order of sums is the plan's."""
 
 VECTOR_BYTES = 16
+
+_PADDED = (Region.I_A_DATA, Region.I_B_DATA, Region.F_FEATURE_FP16, Region.F_GRAD_SLOT_FP16)
+"""Where half rows are padded, to multiples that differ from region to region."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,8 @@ class Matrix:
 
     @property
     def vector(self) -> int:
-        """Elements in an access: 16 bytes where the pitch allows, else one."""
-        wide = VECTOR_BYTES // self.dtype.itemsize
-        return wide if self.pitch % wide == 0 else 1
+        """Elements in an access: 16 bytes where the pitch allows, or 8 of half numbers, else one."""
+        return vector_of(self)
 
     @property
     def c_type(self) -> str:
@@ -78,6 +80,22 @@ class Matrix:
     def p(self) -> P:
         """The address."""
         return P(self.offset)
+
+
+def vector_of(*matrices: Matrix) -> int:
+    """Elements of one access that suits the rows of all matrices, which have one type.
+
+    16 bytes where all pitches are multiples of that, or four half numbers, to which half images are padded; else one.
+    """
+    itemsize = matrices[0].dtype.itemsize
+    widths = (VECTOR_BYTES // itemsize, 4) if itemsize == 2 else (VECTOR_BYTES // itemsize,)
+    return next((w for w in widths if all(m.pitch % w == 0 for m in matrices)), 1)
+
+
+def pitches(*matrices: Matrix) -> str:
+    """The pitches of matrices as a part of a kernel's name: one, if they have no more."""
+    found = [m.pitch for m in matrices]
+    return f"p{found[0]}" if len(set(found)) == 1 else "_".join(f"p{p}" for p in found)
 
 
 @dataclass(frozen=True)
@@ -147,6 +165,29 @@ class NodeView:
     def p(self, role: str) -> P:
         """The address of an operand or a scalar."""
         return P(self.tensor(role).offset)
+
+    def same(self, *matrices: Matrix) -> None:
+        """Refuse matrices that differ in shape or type; how their rows are padded is for the kernel to know."""
+        first = matrices[0]
+        for other in matrices[1:]:
+            if other.shape != first.shape or other.dtype is not first.dtype:
+                raise self.problem(
+                    f"'{first.name}' is {first.dtype.value}{first.shape}, '{other.name}' is "
+                    f"{other.dtype.value}{other.shape}"
+                )
+
+    def one_pitch(self) -> None:
+        """Refuse features and images of the same channels whose rows are padded differently."""
+        found: dict[tuple[int, DType], Matrix] = {}
+        for role, operand in self._operands.items():
+            if isinstance(operand.ref, TensorRef) and self.tensor(role).region in _PADDED:
+                m = self[role]
+                other = found.setdefault((m.channels, m.dtype), m)
+                if m.pitch != other.pitch:
+                    raise self.problem(
+                        f"rows of '{other.name}' are {other.pitch} elements long in memory and rows of '{m.name}' "
+                        f"{m.pitch}, but its kernels know one length only"
+                    )
 
     # ------------------------------------------------------------ ranges
 
@@ -234,10 +275,17 @@ Lowering = Callable[[NodeView], list[Launch]]
 
 _LOWERINGS: dict[str, Lowering] = {}
 _CONDITIONS: dict[str, Callable[[NodeView], bool]] = {}
+_ANY_PITCH: set[str] = set()
 
 
-def lowering(*kinds: str, when: Callable[[NodeView], bool] | None = None) -> Callable[[Lowering], Lowering]:
-    """Register a function as the lowering of kinds; with `when`, only of the nodes for which that holds."""
+def lowering(
+    *kinds: str, when: Callable[[NodeView], bool] | None = None, any_pitch: bool = False
+) -> Callable[[Lowering], Lowering]:
+    """Register a function as the lowering of kinds; with `when`, only of the nodes for which that holds.
+
+    A network's half images have shorter rows than the features that layers make of them. A node where that shows is
+    refused, unless its lowering says with `any_pitch` that it takes the pitch of each operand from the operand.
+    """
 
     def register(function: Lowering) -> Lowering:
         for kind in kinds:
@@ -246,6 +294,8 @@ def lowering(*kinds: str, when: Callable[[NodeView], bool] | None = None) -> Cal
             _LOWERINGS[kind] = function
             if when is not None:
                 _CONDITIONS[kind] = when
+            if any_pitch:
+                _ANY_PITCH.add(kind)
         return function
 
     return register
@@ -268,6 +318,8 @@ def lower(plan: Plan, index: int, column: int) -> Lowered:
     view = NodeView(plan, index, column)
     if not owns(plan, index, column):
         raise view.problem("there is no kernel")
+    if view.kind not in _ANY_PITCH:
+        view.one_pitch()
     launches = _LOWERINGS[view.kind](view)
     return Lowered(tuple(launches), view.scratch)
 

@@ -1,7 +1,8 @@
 // What all families share: types, accesses of several elements, conversions, sums over a block.
 //
 // Values are stored as __half, __nv_bfloat16 or float, and computed in float. A matrix of activations has rows of P
-// elements in memory, of which the first C count; the others are never read as numbers, and written as zero.
+// elements in memory, of which the first C count; the others are never read as numbers, and written as zero. Two matrices
+// of the same channels may differ in P: half images have rows of a multiple of 4, what layers make of them of 8.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -52,6 +53,14 @@ DEVICE Vec<T, V> load(const T* from)
     Vec<T, V> value;
     memcpy(&value, &word, sizeof(word));
     return value;
+}
+
+// V elements from channel c on of a row of P elements, by a thread whose c runs over rows of MOST: zeros behind the row.
+template <int V, int P, int MOST, typename T>
+DEVICE Vec<T, V> load_channels(const T* row, int c)
+{
+    if (P < MOST && c >= P) return Vec<T, V>{};
+    return load<V>(row + c);
 }
 
 template <int V, typename T>
@@ -120,6 +129,12 @@ DEVICE void pack(Stored<T, 1>& to, const Lanes<1>& x)
     memcpy(&to.bits, &value, sizeof(T));
 }
 template <typename T>
+DEVICE void pack(Stored<T, 4>& to, const Lanes<4>& x)
+{
+    to.bits.x = narrow2<T>(x.at[0], x.at[1]);
+    to.bits.y = narrow2<T>(x.at[2], x.at[3]);
+}
+template <typename T>
 DEVICE void pack(Stored<T, 8>& to, const Lanes<8>& x)
 {
     to.bits.x = narrow2<T>(x.at[0], x.at[1]);
@@ -143,11 +158,12 @@ DEVICE void store(T* to, Stored<T, V> value)
     put(reinterpret_cast<W*>(to), value.bits);
 }
 
-// The same, with zeros in the lanes that are padding: lane i is channel c + i.
-template <typename T, int C, int V>
+// The same, with zeros in the lanes that are padding: lane i is channel c + i. P is the row's length in memory, where that
+// is more than C rounded up to whole vectors.
+template <typename T, int C, int P = C, int V>
 DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
 {
-    if (C % V != 0) {
+    if (C % V != 0 || P > C) {
 #pragma unroll
         for (int i = 0; i < V; ++i)
             if (c + i >= C) x.at[i] = 0.f;
@@ -155,12 +171,12 @@ DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
     return narrow<T>(x);
 }
 
-// V numbers of a table with one entry a channel, from channel c on; 0 where there is no channel.
-template <int C, int V, typename T>
+// V numbers of a table with one entry a channel, from channel c on; 0 where there is no channel. P as above.
+template <int C, int V, int P = C, typename T>
 DEVICE Lanes<V> channel_values(const T* table, int c)
 {
     Lanes<V> y;
-    if (C % V == 0) {
+    if (C % V == 0 && P <= C) {
         constexpr int W = (V * (int)sizeof(T) <= 16) ? V : 16 / (int)sizeof(T);
 #pragma unroll
         for (int i = 0; i < V; i += W) {
@@ -843,7 +859,8 @@ struct StoreSums {
 // Pools over square windows of K by K, stride S, padding Q, and over whole maps. Activations are n h w c.
 //
 // A thread has V channels of one cell of the result (forward) or of the input's gradient (backward). Backward gathers,
-// so that each sum has a fixed order.
+// so that each sum has a fixed order. PX is the pitch of the input and of its gradient, PY that of the result and of its
+// gradient, PM the mask's; V divides all of them.
 
 // The cell of a thread in an array of `rows` cells of P elements.
 template <int P, int V>
@@ -861,11 +878,11 @@ struct Cell {
 
 // y = the maximum of each window; mask, if there is one, the place (row * K + column) of its first maximum, -1 where
 // the window has no cell. A NaN is the maximum, the last one if there are several, as in PyTorch.
-template <typename T, int C, int P, int PM, int V, int K, int S, int Q, bool MASK>
+template <typename T, int C, int PX, int PY, int PM, int V, int K, int S, int Q, bool MASK>
 DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict__ mask, int batch, int height,
                      int width, int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PY, V> at;
     if (at.index >= (i64)batch * out_height * out_width) return;
     const u32 cell = (u32)at.index;
     const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
@@ -884,7 +901,7 @@ DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict_
         for (int kw = 0; kw < K; ++kw) {
             const int w = ow * S - Q + kw;
             if (w < 0 || w >= width) continue;
-            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+            const Lanes<V> value = widen(load_channels<V, PX, PY>(x + (((i64)n * height + h) * width + w) * PX, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (value.at[i] > best.at[i] || value.at[i] != value.at[i] || place.at[i] < 0) {
@@ -893,9 +910,9 @@ DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict_
                 }
         }
     }
-    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(best, at.c));
+    store<V>(y + at.index * PY + at.c, narrow_channels<T, C, PY>(best, at.c));
     if (MASK) {
-        if (C % V != 0) {
+        if (C % V != 0 || PY > C) {
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (at.c + i >= C) place.at[i] = 0;
@@ -911,11 +928,11 @@ template <int S, int Q>
 DEVICE int last_window(int at, int windows) { return (at + Q) / S < windows ? (at + Q) / S : windows - 1; }
 
 // dx = the sum of the gradients of the windows whose maximum the cell was.
-template <typename T, int C, int P, int PM, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int PM, int V, int K, int S, int Q>
 DEVICE void max_pool_backward(const T* __restrict__ dy, const i8* __restrict__ mask, T* __restrict__ dx, int batch,
                               int height, int width, int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * height * width) return;
     const u32 cell = (u32)at.index;
     const int w = cell % width, h = cell / width % height, n = cell / width / height;
@@ -926,13 +943,13 @@ DEVICE void max_pool_backward(const T* __restrict__ dy, const i8* __restrict__ m
         for (int ow = left; ow <= right; ++ow) {
             const int here = (h + Q - oh * S) * K + w + Q - ow * S;
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
-            const Vec<i8, V> place = load<V>(mask + window * PM + at.c);
-            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+            const Vec<i8, V> place = load_channels<V, PM, PX>(mask + window * PM, at.c);
+            const Lanes<V> gradient = widen(load_channels<V, PY, PX>(dy + window * PY, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (place.at[i] == here) sum.at[i] += gradient.at[i];
         }
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(sum, at.c));
 }
 
 // Cells of a window along one dimension that exist.
@@ -944,11 +961,11 @@ DEVICE int window_cells(int window, int size)
 }
 
 // y = the mean of the cells of each window that exist; of none it is NaN, as in PyTorch.
-template <typename T, int C, int P, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int V, int K, int S, int Q>
 DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int height, int width, int out_height,
                      int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PY, V> at;
     if (at.index >= (i64)batch * out_height * out_width) return;
     const u32 cell = (u32)at.index;
     const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
@@ -961,7 +978,7 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
         for (int kw = 0; kw < K; ++kw) {
             const int w = ow * S - Q + kw;
             if (w < 0 || w >= width) continue;
-            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+            const Lanes<V> value = widen(load_channels<V, PX, PY>(x + (((i64)n * height + h) * width + w) * PX, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
         }
@@ -969,15 +986,15 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
     const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
     for (int i = 0; i < V; ++i) sum.at[i] *= share;
-    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(y + at.index * PY + at.c, narrow_channels<T, C, PY>(sum, at.c));
 }
 
 // dx = the sum over the windows that a cell is in of gradient / cells.
-template <typename T, int C, int P, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int V, int K, int S, int Q>
 DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int batch, int height, int width,
                               int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * height * width) return;
     const u32 cell = (u32)at.index;
     const int w = cell % width, h = cell / width % height, n = cell / width / height;
@@ -987,28 +1004,28 @@ DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int 
     for (int oh = first; oh <= last; ++oh)
         for (int ow = left; ow <= right; ++ow) {
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
-            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+            const Lanes<V> gradient = widen(load_channels<V, PY, PX>(dy + window * PY, at.c));
             const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
             for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] * share;
         }
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(sum, at.c));
 }
 
 // Global mean: y[n][c] = the mean of x[n][.][c] over `cells`. A block has one sample and WIDE * V channels; TALL rows of
 // threads share the cells.
-template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+template <typename T, int C, int PX, int PY, int V, int WIDE, int TALL, int U>
 DEVICE void global_mean(const T* __restrict__ x, T* __restrict__ y, int cells)
 {
     const int c = (blockIdx.y * WIDE + threadIdx.x % WIDE) * V;
-    const T* sample = x + (i64)blockIdx.x * cells * P + c;
+    const T* sample = x + (i64)blockIdx.x * cells * PX;
     Lanes<V> sum = {};
-    if (c < P) {
+    if (c < PY) {
         for (int cell = threadIdx.x / WIDE; cell < cells; cell += TALL * U) {
             Vec<T, V> in[U];
 #pragma unroll
             for (int u = 0; u < U; ++u)
-                if (cell + u * TALL < cells) in[u] = load<V>(sample + (i64)(cell + u * TALL) * P);
+                if (cell + u * TALL < cells) in[u] = load_channels<V, PX, PY>(sample + (i64)(cell + u * TALL) * PX, c);
 #pragma unroll
             for (int u = 0; u < U; ++u)
                 if (cell + u * TALL < cells) {
@@ -1020,21 +1037,21 @@ DEVICE void global_mean(const T* __restrict__ x, T* __restrict__ y, int cells)
     }
     const float total = fold_rows<WIDE, TALL>(sum);
     const int column = blockIdx.y * (WIDE * V) + threadIdx.x;
-    if (threadIdx.x < WIDE * V && column < P)
-        y[(i64)blockIdx.x * P + column] = narrow<T>(column < C ? total / cells : 0.f);
+    if (threadIdx.x < WIDE * V && column < PY)
+        y[(i64)blockIdx.x * PY + column] = narrow<T>(column < C ? total / cells : 0.f);
 }
 
 // dx[n][.][c] = dy[n][c] / cells.
-template <typename T, int C, int P, int V>
+template <typename T, int C, int PX, int PY, int V>
 DEVICE void spread_mean(const T* __restrict__ dy, T* __restrict__ dx, int batch, int cells)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * cells) return;
-    Lanes<V> value = widen(load<V>(dy + (u32)at.index / (u32)cells * (i64)P + at.c));
+    Lanes<V> value = widen(load_channels<V, PY, PX>(dy + (u32)at.index / (u32)cells * (i64)PY, at.c));
     const float share = 1.f / (float)cells;
 #pragma unroll
     for (int i = 0; i < V; ++i) value.at[i] *= share;
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(value, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(value, at.c));
 }
 
 // Softmax cross entropy with exact log-softmax, label smoothing, and counts of top-1 and top-5.
@@ -1118,7 +1135,7 @@ DEVICE void add_rows(const float* row_loss, const float* rank, float* loss, floa
     double sum = 0.;
     int first = 0, fifth = 0;
     const float most = K < 5 ? (float)K : 5.f;
-    for (int n = threadIdx.x; n < samples; n += THREADS) {
+    for (i64 n = threadIdx.x; n < samples; n += THREADS) {
         sum += (double)row_loss[n];
         first += rank[n] < 1.f;
         fifth += rank[n] < most;
@@ -1149,11 +1166,11 @@ DEVICE void softmax_rows(const T* __restrict__ logits, const int* __restrict__ l
                          float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
     // whole rows leave together
-    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+    for (i64 n = (i64)blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += (i64)gridDim.x * ROWS) {
         const int lane = threadIdx.x % LANES;
-        const T* of_row = logits + (i64)n * P;
+        const T* of_row = logits + n * P;
         const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
-        for (int c = lane; c < K; c += LANES) probs[(i64)n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
+        for (int c = lane; c < K; c += LANES) probs[n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
         if (lane == 0) {
             row_loss[n] = row.loss;
             rank[n] = (float)row.rank;
@@ -1170,9 +1187,9 @@ template <typename T, int K, int P, int LANES, int ROWS, bool WHOLE>
 DEVICE void predict_rows(const T* __restrict__ logits, const int* __restrict__ label, int* predicted, float* row_loss,
                          float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
-    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+    for (i64 n = (i64)blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += (i64)gridDim.x * ROWS) {
         const int lane = threadIdx.x % LANES;
-        const T* of_row = logits + (i64)n * P;
+        const T* of_row = logits + n * P;
         const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
         int best = K;
         for (int c = lane; c < K; c += LANES) {
@@ -1457,25 +1474,25 @@ any_flag__i32(const int* flags, int* has_nan, int count)
 extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_bwd__f16_c16_p16_k2_s2_q0(const __half* dy, __half* dx, int batch, int height, int width, int out_height, int out_width)
 {
-    avg_pool_backward<__half, 16, 16, 8, 2, 2, 0>(dy, dx, batch, height, width, out_height, out_width);
+    avg_pool_backward<__half, 16, 16, 16, 8, 2, 2, 0>(dy, dx, batch, height, width, out_height, out_width);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_bwd__f16_c8_p8_k2_s2_q0(const __half* dy, __half* dx, int batch, int height, int width, int out_height, int out_width)
 {
-    avg_pool_backward<__half, 8, 8, 8, 2, 2, 0>(dy, dx, batch, height, width, out_height, out_width);
+    avg_pool_backward<__half, 8, 8, 8, 8, 2, 2, 0>(dy, dx, batch, height, width, out_height, out_width);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_fwd__f16_c16_p16_k2_s2_q0(const __half* x, __half* y, int batch, int height, int width, int out_height, int out_width)
 {
-    avg_pool<__half, 16, 16, 8, 2, 2, 0>(x, y, batch, height, width, out_height, out_width);
+    avg_pool<__half, 16, 16, 16, 8, 2, 2, 0>(x, y, batch, height, width, out_height, out_width);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 avg_pool_fwd__f16_c8_p8_k2_s2_q0(const __half* x, __half* y, int batch, int height, int width, int out_height, int out_width)
 {
-    avg_pool<__half, 8, 8, 8, 2, 2, 0>(x, y, batch, height, width, out_height, out_width);
+    avg_pool<__half, 8, 8, 8, 8, 2, 2, 0>(x, y, batch, height, width, out_height, out_width);
 }
 
 extern "C" __global__ void __launch_bounds__(1)

@@ -1,7 +1,8 @@
 // What all families share: types, accesses of several elements, conversions, sums over a block.
 //
 // Values are stored as __half, __nv_bfloat16 or float, and computed in float. A matrix of activations has rows of P
-// elements in memory, of which the first C count; the others are never read as numbers, and written as zero.
+// elements in memory, of which the first C count; the others are never read as numbers, and written as zero. Two matrices
+// of the same channels may differ in P: half images have rows of a multiple of 4, what layers make of them of 8.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -52,6 +53,14 @@ DEVICE Vec<T, V> load(const T* from)
     Vec<T, V> value;
     memcpy(&value, &word, sizeof(word));
     return value;
+}
+
+// V elements from channel c on of a row of P elements, by a thread whose c runs over rows of MOST: zeros behind the row.
+template <int V, int P, int MOST, typename T>
+DEVICE Vec<T, V> load_channels(const T* row, int c)
+{
+    if (P < MOST && c >= P) return Vec<T, V>{};
+    return load<V>(row + c);
 }
 
 template <int V, typename T>
@@ -120,6 +129,12 @@ DEVICE void pack(Stored<T, 1>& to, const Lanes<1>& x)
     memcpy(&to.bits, &value, sizeof(T));
 }
 template <typename T>
+DEVICE void pack(Stored<T, 4>& to, const Lanes<4>& x)
+{
+    to.bits.x = narrow2<T>(x.at[0], x.at[1]);
+    to.bits.y = narrow2<T>(x.at[2], x.at[3]);
+}
+template <typename T>
 DEVICE void pack(Stored<T, 8>& to, const Lanes<8>& x)
 {
     to.bits.x = narrow2<T>(x.at[0], x.at[1]);
@@ -143,11 +158,12 @@ DEVICE void store(T* to, Stored<T, V> value)
     put(reinterpret_cast<W*>(to), value.bits);
 }
 
-// The same, with zeros in the lanes that are padding: lane i is channel c + i.
-template <typename T, int C, int V>
+// The same, with zeros in the lanes that are padding: lane i is channel c + i. P is the row's length in memory, where that
+// is more than C rounded up to whole vectors.
+template <typename T, int C, int P = C, int V>
 DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
 {
-    if (C % V != 0) {
+    if (C % V != 0 || P > C) {
 #pragma unroll
         for (int i = 0; i < V; ++i)
             if (c + i >= C) x.at[i] = 0.f;
@@ -155,12 +171,12 @@ DEVICE Stored<T, V> narrow_channels(Lanes<V> x, int c)
     return narrow<T>(x);
 }
 
-// V numbers of a table with one entry a channel, from channel c on; 0 where there is no channel.
-template <int C, int V, typename T>
+// V numbers of a table with one entry a channel, from channel c on; 0 where there is no channel. P as above.
+template <int C, int V, int P = C, typename T>
 DEVICE Lanes<V> channel_values(const T* table, int c)
 {
     Lanes<V> y;
-    if (C % V == 0) {
+    if (C % V == 0 && P <= C) {
         constexpr int W = (V * (int)sizeof(T) <= 16) ? V : 16 / (int)sizeof(T);
 #pragma unroll
         for (int i = 0; i < V; i += W) {
@@ -843,7 +859,8 @@ struct StoreSums {
 // Batch normalisation: statistics, scale and shift, the pass that applies them, and backward.
 //
 // Rows are n h w. Thread t of a block is lane t % WIDE along the channels, V of them, and row t / WIDE of TALL; so a
-// thread keeps its channels, and reads what belongs to them once. blockIdx.y counts the blocks side by side.
+// thread keeps its channels, and reads what belongs to them once. blockIdx.y counts the blocks side by side. V divides the
+// pitches of all operands; passes go over the rows of their result, sums over the shortest rows.
 
 template <int C, int P, int V, int WIDE, int TALL>
 struct Place {
@@ -969,26 +986,26 @@ DEVICE void finish_forward(const float* partial, const T* x, float* factor, int 
 }
 
 // bn_fwd, third stage: y = (x - mean) factor + beta.
-template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+template <typename T, int C, int PX, int PY, int V, int WIDE, int TALL, int U>
 DEVICE void apply_centred(const T* x, const float* __restrict__ mean, const float* __restrict__ factor,
                           const float* __restrict__ beta, T* y, i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, PY, V, WIDE, TALL> at;
     if (!at.live) return;
-    const Lanes<V> m = channel_values<C, V>(mean, at.c), f = channel_values<C, V>(factor, at.c),
-                   b = channel_values<C, V>(beta, at.c);
+    const Lanes<V> m = channel_values<C, V, PY>(mean, at.c), f = channel_values<C, V, PY>(factor, at.c),
+                   b = channel_values<C, V, PY>(beta, at.c);
     for (i64 first = (i64)blockIdx.x * (TALL * U) + at.row; first < rows; first += (i64)gridDim.x * (TALL * U)) {
         Vec<T, V> in[U];
 #pragma unroll
         for (int u = 0; u < U; ++u)
-            if (first + u * TALL < rows) in[u] = load<V>(x + (first + u * TALL) * P + at.c);
+            if (first + u * TALL < rows) in[u] = load_channels<V, PX, PY>(x + (first + u * TALL) * PX, at.c);
 #pragma unroll
         for (int u = 0; u < U; ++u)
             if (first + u * TALL < rows) {
                 Lanes<V> value = widen(in[u]);
 #pragma unroll
                 for (int i = 0; i < V; ++i) value.at[i] = fmaf(value.at[i] - m.at[i], f.at[i], b.at[i]);
-                store<V>(y + (first + u * TALL) * P + at.c, narrow_channels<T, C>(value, at.c));
+                store<V>(y + (first + u * TALL) * PY + at.c, narrow_channels<T, C, PY>(value, at.c));
             }
     }
 }
@@ -996,26 +1013,28 @@ DEVICE void apply_centred(const T* x, const float* __restrict__ mean, const floa
 enum Shortcut { NO_SHORTCUT, PLAIN, NORMALISED };
 
 // y = act(x scale + shift + shortcut), the shortcut normalised with scale2 and shift2 where it is to be. S is the type
-// of the scales: the storage type where they were computed from the batch, float in inference.
-template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT, Shortcut SHORTCUT>
+// of the scales: the storage type where they were computed from the batch, float in inference. PS is the shortcut's pitch.
+template <typename T, typename S, int C, int PX, int PS, int PY, int V, int WIDE, int TALL, int U, Act ACT,
+          Shortcut SHORTCUT>
 DEVICE void apply_norm(const T* x, const S* __restrict__ scale, const S* __restrict__ shift, const T* shortcut,
                        const S* __restrict__ scale2, const S* __restrict__ shift2, T* y, i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, PY, V, WIDE, TALL> at;
     if (!at.live) return;
-    const Lanes<V> a = channel_values<C, V>(scale, at.c), b = channel_values<C, V>(shift, at.c);
+    const Lanes<V> a = channel_values<C, V, PY>(scale, at.c), b = channel_values<C, V, PY>(shift, at.c);
     Lanes<V> a2 = {}, b2 = {};
     if (SHORTCUT == NORMALISED) {
-        a2 = channel_values<C, V>(scale2, at.c);
-        b2 = channel_values<C, V>(shift2, at.c);
+        a2 = channel_values<C, V, PY>(scale2, at.c);
+        b2 = channel_values<C, V, PY>(shift2, at.c);
     }
     for (i64 first = (i64)blockIdx.x * (TALL * U) + at.row; first < rows; first += (i64)gridDim.x * (TALL * U)) {
         Vec<T, V> in[U], other[U];
 #pragma unroll
         for (int u = 0; u < U; ++u)
             if (first + u * TALL < rows) {
-                in[u] = load<V>(x + (first + u * TALL) * P + at.c);
-                if (SHORTCUT != NO_SHORTCUT) other[u] = load<V>(shortcut + (first + u * TALL) * P + at.c);
+                in[u] = load_channels<V, PX, PY>(x + (first + u * TALL) * PX, at.c);
+                if (SHORTCUT != NO_SHORTCUT)
+                    other[u] = load_channels<V, PS, PY>(shortcut + (first + u * TALL) * PS, at.c);
             }
 #pragma unroll
         for (int u = 0; u < U; ++u)
@@ -1028,7 +1047,7 @@ DEVICE void apply_norm(const T* x, const S* __restrict__ scale, const S* __restr
                     if (SHORTCUT == NORMALISED) z += scaled(widen(other[u].at[i]), a2.at[i], b2.at[i]);
                     value.at[i] = activate<ACT>(z);
                 }
-                store<V>(y + (first + u * TALL) * P + at.c, narrow_channels<T, C>(value, at.c));
+                store<V>(y + (first + u * TALL) * PY + at.c, narrow_channels<T, C, PY>(value, at.c));
             }
     }
 }
@@ -1042,13 +1061,13 @@ DEVICE float before_act(float dy, float x, float scale, float shift)
     return ACT == NONE ? dy : masked<ACT>(dy, stored<T>(scaled(x, scale, shift)));
 }
 
-// First stage: the sums of dz and of dz (x - mean), as `moments` leaves its two.
-template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT>
+// First stage: the sums of dz and of dz (x - mean), as `moments` leaves its two. PG is the pitch of dy.
+template <typename T, typename S, int C, int PG, int PX, int V, int WIDE, int TALL, int U, Act ACT>
 DEVICE void norm_gradients(const T* __restrict__ dy, const T* __restrict__ x, const S* __restrict__ scale,
                            const S* __restrict__ shift, const float* __restrict__ mean, float* __restrict__ partial,
                            i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, (PG < PX ? PG : PX), V, WIDE, TALL> at;
     const i64 step = (i64)gridDim.x * TALL;
     Lanes<V> sum = {}, product = {}, a = {}, b = {};
     if (at.live) {
@@ -1062,8 +1081,8 @@ DEVICE void norm_gradients(const T* __restrict__ dy, const T* __restrict__ x, co
 #pragma unroll
             for (int u = 0; u < U; ++u)
                 if (row + u * step < rows) {
-                    gradient[u] = load<V>(dy + (row + u * step) * P + at.c);
-                    in[u] = load<V>(x + (row + u * step) * P + at.c);
+                    gradient[u] = load<V>(dy + (row + u * step) * PG + at.c);
+                    in[u] = load<V>(x + (row + u * step) * PX + at.c);
                 }
 #pragma unroll
             for (int u = 0; u < U; ++u)
@@ -1112,19 +1131,20 @@ DEVICE void finish_gradients(const float* partial, const float* gamma, const flo
 }
 
 // Third stage: dx = gamma invstd (dz - (dbeta + h dgamma) / rows) with h = (x - mean) invstd, as
-// factor0 dz + factor1 (x - mean) + factor2. Rows go backwards: what the first stage read last may still be cached.
-template <typename T, typename S, int C, int P, int V, int WIDE, int TALL, int U, Act ACT>
+// factor0 dz + factor1 (x - mean) + factor2. Rows go backwards: what the first stage read last may still be cached. PY is
+// the pitch of dx.
+template <typename T, typename S, int C, int PG, int PX, int PY, int V, int WIDE, int TALL, int U, Act ACT>
 DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale, const S* __restrict__ shift,
                             const float* __restrict__ mean, const float* __restrict__ factors, T* dx, i64 rows)
 {
-    const Place<C, P, V, WIDE, TALL> at;
+    const Place<C, PY, V, WIDE, TALL> at;
     if (!at.live) return;
-    const Lanes<V> m = channel_values<C, V>(mean, at.c), f0 = channel_values<C, V>(factors, at.c);
-    const Lanes<V> f1 = channel_values<C, V>(factors + C, at.c), f2 = channel_values<C, V>(factors + 2 * C, at.c);
+    const Lanes<V> m = channel_values<C, V, PY>(mean, at.c), f0 = channel_values<C, V, PY>(factors, at.c);
+    const Lanes<V> f1 = channel_values<C, V, PY>(factors + C, at.c), f2 = channel_values<C, V, PY>(factors + 2 * C, at.c);
     Lanes<V> a = {}, b = {};
     if (ACT != NONE) {
-        a = channel_values<C, V>(scale, at.c);
-        b = channel_values<C, V>(shift, at.c);
+        a = channel_values<C, V, PY>(scale, at.c);
+        b = channel_values<C, V, PY>(shift, at.c);
     }
     for (i64 first = (i64)(gridDim.x - 1 - blockIdx.x) * (TALL * U) + at.row; first < rows;
          first += (i64)gridDim.x * (TALL * U)) {
@@ -1132,8 +1152,8 @@ DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale
 #pragma unroll
         for (int u = 0; u < U; ++u)
             if (first + u * TALL < rows) {
-                gradient[u] = load<V>(dy + (first + u * TALL) * P + at.c);
-                in[u] = load<V>(x + (first + u * TALL) * P + at.c);
+                gradient[u] = load_channels<V, PG, PY>(dy + (first + u * TALL) * PG, at.c);
+                in[u] = load_channels<V, PX, PY>(x + (first + u * TALL) * PX, at.c);
             }
 #pragma unroll
         for (int u = 0; u < U; ++u)
@@ -1145,7 +1165,7 @@ DEVICE void apply_gradients(const T* dy, const T* x, const S* __restrict__ scale
                     const float dz = before_act<T, ACT>(widen(gradient[u].at[i]), value, a.at[i], b.at[i]);
                     result.at[i] = fmaf(f0.at[i], dz, fmaf(f1.at[i], value - m.at[i], f2.at[i]));
                 }
-                store<V>(dx + (first + u * TALL) * P + at.c, narrow_channels<T, C>(result, at.c));
+                store<V>(dx + (first + u * TALL) * PY + at.c, narrow_channels<T, C, PY>(result, at.c));
             }
     }
 }
@@ -1166,7 +1186,8 @@ DEVICE void fold(const float* gamma, const float* beta, const float* mean, const
 // Pools over square windows of K by K, stride S, padding Q, and over whole maps. Activations are n h w c.
 //
 // A thread has V channels of one cell of the result (forward) or of the input's gradient (backward). Backward gathers,
-// so that each sum has a fixed order.
+// so that each sum has a fixed order. PX is the pitch of the input and of its gradient, PY that of the result and of its
+// gradient, PM the mask's; V divides all of them.
 
 // The cell of a thread in an array of `rows` cells of P elements.
 template <int P, int V>
@@ -1184,11 +1205,11 @@ struct Cell {
 
 // y = the maximum of each window; mask, if there is one, the place (row * K + column) of its first maximum, -1 where
 // the window has no cell. A NaN is the maximum, the last one if there are several, as in PyTorch.
-template <typename T, int C, int P, int PM, int V, int K, int S, int Q, bool MASK>
+template <typename T, int C, int PX, int PY, int PM, int V, int K, int S, int Q, bool MASK>
 DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict__ mask, int batch, int height,
                      int width, int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PY, V> at;
     if (at.index >= (i64)batch * out_height * out_width) return;
     const u32 cell = (u32)at.index;
     const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
@@ -1207,7 +1228,7 @@ DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict_
         for (int kw = 0; kw < K; ++kw) {
             const int w = ow * S - Q + kw;
             if (w < 0 || w >= width) continue;
-            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+            const Lanes<V> value = widen(load_channels<V, PX, PY>(x + (((i64)n * height + h) * width + w) * PX, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (value.at[i] > best.at[i] || value.at[i] != value.at[i] || place.at[i] < 0) {
@@ -1216,9 +1237,9 @@ DEVICE void max_pool(const T* __restrict__ x, T* __restrict__ y, i8* __restrict_
                 }
         }
     }
-    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(best, at.c));
+    store<V>(y + at.index * PY + at.c, narrow_channels<T, C, PY>(best, at.c));
     if (MASK) {
-        if (C % V != 0) {
+        if (C % V != 0 || PY > C) {
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (at.c + i >= C) place.at[i] = 0;
@@ -1234,11 +1255,11 @@ template <int S, int Q>
 DEVICE int last_window(int at, int windows) { return (at + Q) / S < windows ? (at + Q) / S : windows - 1; }
 
 // dx = the sum of the gradients of the windows whose maximum the cell was.
-template <typename T, int C, int P, int PM, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int PM, int V, int K, int S, int Q>
 DEVICE void max_pool_backward(const T* __restrict__ dy, const i8* __restrict__ mask, T* __restrict__ dx, int batch,
                               int height, int width, int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * height * width) return;
     const u32 cell = (u32)at.index;
     const int w = cell % width, h = cell / width % height, n = cell / width / height;
@@ -1249,13 +1270,13 @@ DEVICE void max_pool_backward(const T* __restrict__ dy, const i8* __restrict__ m
         for (int ow = left; ow <= right; ++ow) {
             const int here = (h + Q - oh * S) * K + w + Q - ow * S;
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
-            const Vec<i8, V> place = load<V>(mask + window * PM + at.c);
-            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+            const Vec<i8, V> place = load_channels<V, PM, PX>(mask + window * PM, at.c);
+            const Lanes<V> gradient = widen(load_channels<V, PY, PX>(dy + window * PY, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i)
                 if (place.at[i] == here) sum.at[i] += gradient.at[i];
         }
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(sum, at.c));
 }
 
 // Cells of a window along one dimension that exist.
@@ -1267,11 +1288,11 @@ DEVICE int window_cells(int window, int size)
 }
 
 // y = the mean of the cells of each window that exist; of none it is NaN, as in PyTorch.
-template <typename T, int C, int P, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int V, int K, int S, int Q>
 DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int height, int width, int out_height,
                      int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PY, V> at;
     if (at.index >= (i64)batch * out_height * out_width) return;
     const u32 cell = (u32)at.index;
     const int ow = cell % out_width, oh = cell / out_width % out_height, n = cell / out_width / out_height;
@@ -1284,7 +1305,7 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
         for (int kw = 0; kw < K; ++kw) {
             const int w = ow * S - Q + kw;
             if (w < 0 || w >= width) continue;
-            const Lanes<V> value = widen(load<V>(x + (((i64)n * height + h) * width + w) * P + at.c));
+            const Lanes<V> value = widen(load_channels<V, PX, PY>(x + (((i64)n * height + h) * width + w) * PX, at.c));
 #pragma unroll
             for (int i = 0; i < V; ++i) sum.at[i] += value.at[i];
         }
@@ -1292,15 +1313,15 @@ DEVICE void avg_pool(const T* __restrict__ x, T* __restrict__ y, int batch, int 
     const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
     for (int i = 0; i < V; ++i) sum.at[i] *= share;
-    store<V>(y + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(y + at.index * PY + at.c, narrow_channels<T, C, PY>(sum, at.c));
 }
 
 // dx = the sum over the windows that a cell is in of gradient / cells.
-template <typename T, int C, int P, int V, int K, int S, int Q>
+template <typename T, int C, int PX, int PY, int V, int K, int S, int Q>
 DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int batch, int height, int width,
                               int out_height, int out_width)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * height * width) return;
     const u32 cell = (u32)at.index;
     const int w = cell % width, h = cell / width % height, n = cell / width / height;
@@ -1310,28 +1331,28 @@ DEVICE void avg_pool_backward(const T* __restrict__ dy, T* __restrict__ dx, int 
     for (int oh = first; oh <= last; ++oh)
         for (int ow = left; ow <= right; ++ow) {
             const i64 window = ((i64)n * out_height + oh) * out_width + ow;
-            const Lanes<V> gradient = widen(load<V>(dy + window * P + at.c));
+            const Lanes<V> gradient = widen(load_channels<V, PY, PX>(dy + window * PY, at.c));
             const float share = 1.f / (float)(window_cells<K, S, Q>(oh, height) * window_cells<K, S, Q>(ow, width));
 #pragma unroll
             for (int i = 0; i < V; ++i) sum.at[i] += gradient.at[i] * share;
         }
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(sum, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(sum, at.c));
 }
 
 // Global mean: y[n][c] = the mean of x[n][.][c] over `cells`. A block has one sample and WIDE * V channels; TALL rows of
 // threads share the cells.
-template <typename T, int C, int P, int V, int WIDE, int TALL, int U>
+template <typename T, int C, int PX, int PY, int V, int WIDE, int TALL, int U>
 DEVICE void global_mean(const T* __restrict__ x, T* __restrict__ y, int cells)
 {
     const int c = (blockIdx.y * WIDE + threadIdx.x % WIDE) * V;
-    const T* sample = x + (i64)blockIdx.x * cells * P + c;
+    const T* sample = x + (i64)blockIdx.x * cells * PX;
     Lanes<V> sum = {};
-    if (c < P) {
+    if (c < PY) {
         for (int cell = threadIdx.x / WIDE; cell < cells; cell += TALL * U) {
             Vec<T, V> in[U];
 #pragma unroll
             for (int u = 0; u < U; ++u)
-                if (cell + u * TALL < cells) in[u] = load<V>(sample + (i64)(cell + u * TALL) * P);
+                if (cell + u * TALL < cells) in[u] = load_channels<V, PX, PY>(sample + (i64)(cell + u * TALL) * PX, c);
 #pragma unroll
             for (int u = 0; u < U; ++u)
                 if (cell + u * TALL < cells) {
@@ -1343,21 +1364,21 @@ DEVICE void global_mean(const T* __restrict__ x, T* __restrict__ y, int cells)
     }
     const float total = fold_rows<WIDE, TALL>(sum);
     const int column = blockIdx.y * (WIDE * V) + threadIdx.x;
-    if (threadIdx.x < WIDE * V && column < P)
-        y[(i64)blockIdx.x * P + column] = narrow<T>(column < C ? total / cells : 0.f);
+    if (threadIdx.x < WIDE * V && column < PY)
+        y[(i64)blockIdx.x * PY + column] = narrow<T>(column < C ? total / cells : 0.f);
 }
 
 // dx[n][.][c] = dy[n][c] / cells.
-template <typename T, int C, int P, int V>
+template <typename T, int C, int PX, int PY, int V>
 DEVICE void spread_mean(const T* __restrict__ dy, T* __restrict__ dx, int batch, int cells)
 {
-    const Cell<P, V> at;
+    const Cell<PX, V> at;
     if (at.index >= (i64)batch * cells) return;
-    Lanes<V> value = widen(load<V>(dy + (u32)at.index / (u32)cells * (i64)P + at.c));
+    Lanes<V> value = widen(load_channels<V, PY, PX>(dy + (u32)at.index / (u32)cells * (i64)PY, at.c));
     const float share = 1.f / (float)cells;
 #pragma unroll
     for (int i = 0; i < V; ++i) value.at[i] *= share;
-    store<V>(dx + at.index * P + at.c, narrow_channels<T, C>(value, at.c));
+    store<V>(dx + at.index * PX + at.c, narrow_channels<T, C, PX>(value, at.c));
 }
 
 // Softmax cross entropy with exact log-softmax, label smoothing, and counts of top-1 and top-5.
@@ -1441,7 +1462,7 @@ DEVICE void add_rows(const float* row_loss, const float* rank, float* loss, floa
     double sum = 0.;
     int first = 0, fifth = 0;
     const float most = K < 5 ? (float)K : 5.f;
-    for (int n = threadIdx.x; n < samples; n += THREADS) {
+    for (i64 n = threadIdx.x; n < samples; n += THREADS) {
         sum += (double)row_loss[n];
         first += rank[n] < 1.f;
         fifth += rank[n] < most;
@@ -1472,11 +1493,11 @@ DEVICE void softmax_rows(const T* __restrict__ logits, const int* __restrict__ l
                          float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
     // whole rows leave together
-    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+    for (i64 n = (i64)blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += (i64)gridDim.x * ROWS) {
         const int lane = threadIdx.x % LANES;
-        const T* of_row = logits + (i64)n * P;
+        const T* of_row = logits + n * P;
         const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
-        for (int c = lane; c < K; c += LANES) probs[(i64)n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
+        for (int c = lane; c < K; c += LANES) probs[n * K + c] = expf(widen(of_row[c]) - row.max) / row.total;
         if (lane == 0) {
             row_loss[n] = row.loss;
             rank[n] = (float)row.rank;
@@ -1493,9 +1514,9 @@ template <typename T, int K, int P, int LANES, int ROWS, bool WHOLE>
 DEVICE void predict_rows(const T* __restrict__ logits, const int* __restrict__ label, int* predicted, float* row_loss,
                          float* rank, float* loss, float* top1, float* top5, int samples, float smoothing)
 {
-    for (int n = blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += gridDim.x * ROWS) {
+    for (i64 n = (i64)blockIdx.x * ROWS + threadIdx.x / LANES; n < samples; n += (i64)gridDim.x * ROWS) {
         const int lane = threadIdx.x % LANES;
-        const T* of_row = logits + (i64)n * P;
+        const T* of_row = logits + n * P;
         const RowResult row = measure_row<T, K, LANES>(of_row, label[n], smoothing);
         int best = K;
         for (int c = lane; c < K; c += LANES) {
@@ -1780,67 +1801,67 @@ add_fwd__f16(const __half* a, const __half* b, __half* y, i64 n)
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c128_p128_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 128, 128, 8, 16, 16, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 128, 128, 128, 128, 8, 16, 16, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c128_p128_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 128, 128, 8, 16, 16, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, __half, 128, 128, 128, 128, 8, 16, 16, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c256_p256_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 256, 256, 8, 32, 8, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 256, 256, 256, 256, 8, 32, 8, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c256_p256_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 256, 256, 8, 32, 8, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, __half, 256, 256, 256, 256, 8, 32, 8, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c512_p512_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 512, 512, 8, 64, 4, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 512, 512, 512, 512, 8, 64, 4, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c512_p512_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 512, 512, 8, 64, 4, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, __half, 512, 512, 512, 512, 8, 64, 4, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c64_p64_f32_relu(const __half* x, const float* scale, const float* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 64, 64, 8, 8, 32, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 64, 64, 64, 64, 8, 8, 32, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norm__f16_c64_p64_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 64, 64, 8, 8, 32, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
+    apply_norm<__half, __half, 64, 64, 64, 64, 8, 8, 32, 2, RELU, PLAIN>(x, scale, shift, shortcut, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norms__f16_c128_p128_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, const __half* scale2, const __half* shift2, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 128, 128, 8, 16, 16, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
+    apply_norm<__half, __half, 128, 128, 128, 128, 8, 16, 16, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norms__f16_c256_p256_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, const __half* scale2, const __half* shift2, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 256, 256, 8, 32, 8, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
+    apply_norm<__half, __half, 256, 256, 256, 256, 8, 32, 8, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 add_norms__f16_c512_p512_relu(const __half* x, const __half* scale, const __half* shift, const __half* shortcut, const __half* scale2, const __half* shift2, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 512, 512, 8, 64, 4, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
+    apply_norm<__half, __half, 512, 512, 512, 512, 8, 64, 4, 2, RELU, NORMALISED>(x, scale, shift, shortcut, scale2, shift2, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -1852,49 +1873,49 @@ any_flag__i32(const int* flags, int* has_nan, int count)
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c128_p128_f32_none(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 128, 128, 8, 16, 16, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 128, 128, 128, 128, 8, 16, 16, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c128_p128_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 128, 128, 8, 16, 16, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 128, 128, 128, 128, 8, 16, 16, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c256_p256_f32_none(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 256, 256, 8, 32, 8, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 256, 256, 256, 256, 8, 32, 8, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c256_p256_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 256, 256, 8, 32, 8, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 256, 256, 256, 256, 8, 32, 8, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c512_p512_f32_none(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 512, 512, 8, 64, 4, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 512, 512, 512, 512, 8, 64, 4, 4, NONE, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c512_p512_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 512, 512, 8, 64, 4, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 512, 512, 512, 512, 8, 64, 4, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c64_p64_f32_relu(const __half* x, const float* scale, const float* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, float, 64, 64, 8, 8, 32, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, float, 64, 64, 64, 64, 8, 8, 32, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 apply_norm__f16_c64_p64_relu(const __half* x, const __half* scale, const __half* shift, __half* y, i64 rows)
 {
-    apply_norm<__half, __half, 64, 64, 8, 8, 32, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
+    apply_norm<__half, __half, 64, 64, 64, 64, 8, 8, 32, 4, RELU, NO_SHORTCUT>(x, scale, shift, nullptr, nullptr, nullptr, y, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(1)
@@ -1978,31 +1999,31 @@ find_nan__f32(const float* x, int* flags, i64 n)
 extern "C" __global__ void __launch_bounds__(256)
 gap_bwd__f16_c512_p512(const __half* dy, __half* dx, int batch, int cells)
 {
-    spread_mean<__half, 512, 512, 8>(dy, dx, batch, cells);
+    spread_mean<__half, 512, 512, 512, 8>(dy, dx, batch, cells);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 gap_fwd__f16_c512_p512(const __half* x, __half* y, int cells)
 {
-    global_mean<__half, 512, 512, 8, 16, 16, 4>(x, y, cells);
+    global_mean<__half, 512, 512, 512, 8, 16, 16, 4>(x, y, cells);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 max_pool_bwd__f16_c64_p64_k3_s2_q1(const __half* dy, const i8* mask, __half* dx, int batch, int height, int width, int out_height, int out_width)
 {
-    max_pool_backward<__half, 64, 64, 64, 8, 3, 2, 1>(dy, mask, dx, batch, height, width, out_height, out_width);
+    max_pool_backward<__half, 64, 64, 64, 64, 8, 3, 2, 1>(dy, mask, dx, batch, height, width, out_height, out_width);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 max_pool_fwd__f16_c64_p64_k3_s2_q1(const __half* x, __half* y, int batch, int height, int width, int out_height, int out_width)
 {
-    max_pool<__half, 64, 64, 64, 8, 3, 2, 1, false>(x, y, nullptr, batch, height, width, out_height, out_width);
+    max_pool<__half, 64, 64, 64, 64, 8, 3, 2, 1, false>(x, y, nullptr, batch, height, width, out_height, out_width);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 max_pool_fwd__f16_c64_p64_k3_s2_q1_mask(const __half* x, __half* y, i8* mask, int batch, int height, int width, int out_height, int out_width)
 {
-    max_pool<__half, 64, 64, 64, 8, 3, 2, 1, true>(x, y, mask, batch, height, width, out_height, out_width);
+    max_pool<__half, 64, 64, 64, 64, 8, 3, 2, 1, true>(x, y, mask, batch, height, width, out_height, out_width);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -2032,49 +2053,49 @@ moments__f16_c64_p64(const __half* x, float* partial, i64 rows)
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c128_p128_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 128, 128, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 128, 128, 128, 128, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c128_p128_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 128, 128, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 128, 128, 128, 128, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c256_p256_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 256, 256, 8, 32, 8, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 256, 256, 256, 256, 8, 32, 8, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c256_p256_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 256, 256, 8, 32, 8, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 256, 256, 256, 256, 8, 32, 8, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c512_p512_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 512, 512, 8, 64, 4, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 512, 512, 512, 512, 8, 64, 4, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c512_p512_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 512, 512, 8, 64, 4, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 512, 512, 512, 512, 8, 64, 4, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c64_p64_none(const __half* dy, const __half* x, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 64, 64, 8, 8, 32, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 64, 64, 64, 64, 8, 8, 32, 2, NONE>(dy, x, nullptr, nullptr, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_bwd_apply__f16_c64_p64_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, const float* factors, __half* dx, i64 rows)
 {
-    apply_gradients<__half, __half, 64, 64, 8, 8, 32, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
+    apply_gradients<__half, __half, 64, 64, 64, 64, 8, 8, 32, 2, RELU>(dy, x, scale, shift, mean, factors, dx, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(512)
@@ -2086,49 +2107,49 @@ norm_finish_factors__f32(const float* partial, const float* gamma, const float* 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c128_p128_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 128, 128, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+    norm_gradients<__half, __half, 128, 128, 128, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c128_p128_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 128, 128, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+    norm_gradients<__half, __half, 128, 128, 128, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c256_p256_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 256, 256, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+    norm_gradients<__half, __half, 256, 256, 256, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c256_p256_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 256, 256, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+    norm_gradients<__half, __half, 256, 256, 256, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c512_p512_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 512, 512, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+    norm_gradients<__half, __half, 512, 512, 512, 8, 16, 16, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c512_p512_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 512, 512, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+    norm_gradients<__half, __half, 512, 512, 512, 8, 16, 16, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c64_p64_none(const __half* dy, const __half* x, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 64, 64, 8, 8, 32, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
+    norm_gradients<__half, __half, 64, 64, 64, 8, 8, 32, 2, NONE>(dy, x, nullptr, nullptr, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 norm_gradients__f16_c64_p64_relu(const __half* dy, const __half* x, const __half* scale, const __half* shift, const float* mean, float* partial, i64 rows)
 {
-    norm_gradients<__half, __half, 64, 64, 8, 8, 32, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
+    norm_gradients<__half, __half, 64, 64, 64, 8, 8, 32, 2, RELU>(dy, x, scale, shift, mean, partial, rows);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
