@@ -34,6 +34,8 @@ def open_bundle(bundle: Bundle) -> Runner:
     """A runner on the bundle's target, in the state that the bundle carries."""
     try:
         runner = Runner(bundle.plan, _open_session(bundle))
+    except BundleError:
+        raise
     except ValueError as err:
         raise BundleError(f"{bundle.path}: {err}") from None
     if bundle.state is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from trc.codegen.cuda.bundle import CudaCode, generate
 from trc.diagnostics import CompileError
-from trc_runtime.cuda.errors import CudaError
+from trc_runtime.cuda.errors import CompileProblem, CudaError, DnnError, EngineError
 from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, KERNELS, MODEL, PLAN, STATE, Bundle, cubin_name
 from trc_runtime.schema.files import write_atomically
 from trc_runtime.schema.plan import Plan
@@ -46,6 +46,8 @@ def messages() -> Generator[None]:
         yield
     except (CudaError, MemoryError, ValueError) as err:
         raise CompileError(str(err)) from None
+    except OSError as err:
+        raise CompileError(f"{err.filename}: {err.strerror}" if err.filename else str(err)) from None
 
 
 def build(plan: Plan, properties: str | os.PathLike[str] | None = None) -> CudaFiles:
@@ -59,7 +61,10 @@ def build(plan: Plan, properties: str | os.PathLike[str] | None = None) -> CudaF
         return CudaFiles(code.files)
     text, architecture = read_properties(properties)
     with messages():
-        return CudaFiles(code.files, compile_for(code, text, architecture), architecture)
+        try:
+            return CudaFiles(code.files, compile_for(code, text, architecture), architecture)
+        except (DnnError, CompileProblem) as err:
+            raise CudaError(f"for the GPU of '{os.fspath(properties)}' ({architecture}): {err}") from None
 
 
 def compile_for(code: CudaCode, properties: str, architecture: str) -> dict[str, bytes]:
@@ -69,6 +74,7 @@ def compile_for(code: CudaCode, properties: str, architecture: str) -> dict[str,
     """
     from trc_runtime.cuda import cubins
 
+    cubins.check_architecture(architecture)
     layers = code.program.layers()
     plans = plans_for(code, properties, architecture) if code.program.descriptions else {}
     cubin = cubins.compile_cubin(code.kernels, architecture, users=layers)
@@ -78,7 +84,6 @@ def compile_for(code: CudaCode, properties: str, architecture: str) -> dict[str,
 def plans_for(code: CudaCode, properties: str, architecture: str) -> dict[str, bytes]:
     """The file of cuDNN plans; DnnError names every layer whose graph has no engine there."""
     from trc_runtime.cuda import _cudnn, dnn
-    from trc_runtime.cuda.errors import DnnError
 
     layers = code.program.layers()
     planner = _cudnn.Planner(properties=properties)
@@ -124,7 +129,7 @@ def write_properties(path: str | os.PathLike[str], device: int = 0) -> str:
             text = _cudnn.device_properties(device)
         finally:
             context.close()
-    write_atomically(Path(path), text.encode())
+        write_atomically(Path(path), text.encode())
     return context.name
 
 
@@ -143,7 +148,13 @@ def open_session(plan: Plan, files: CudaFiles, autotune: str | os.PathLike[str] 
             from trc_runtime.cuda.bundle import read_sources
 
             choices = tune(read_sources(plan, kernels, driver), Path(autotune)).choices
-        return CudaSession(plan, kernels, driver, choices=choices)
+        try:
+            return CudaSession(plan, kernels, driver, choices=choices)
+        except EngineError as err:
+            raise CudaError(
+                f"{os.fspath(autotune or '')}: the entry {err.key!r} chooses the engine {err.engine!r}, which cannot "
+                f"be used here: {err}; delete the entry, or the file, and what is missing is measured again"
+            ) from None
 
 
 def open_bundle(bundle: Bundle) -> tuple[CudaSession, CudaFiles]:
@@ -165,8 +176,8 @@ def with_compiled(files: CudaFiles, session: Session) -> CudaFiles:
 
     if files.compiled or not isinstance(session, CudaSession):
         return files
-    report = session.report()
     with messages():
+        report = session.report()
         cubin = cubins.compile_cubin(files.sources[KERNELS].decode(), report.architecture)
         compiled = {cubin_name(report.architecture): cubin.code}
         if report.engines:

@@ -9,6 +9,8 @@ allocations, which tests assert on.
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
@@ -144,6 +146,18 @@ class Driver:
     def make_current(self, context: Context) -> None:
         """Use the context in the calling thread."""
         self._check("cuCtxSetCurrent", self._d.cuCtxSetCurrent(context))
+
+    @contextmanager
+    def current(self, context: Context) -> Generator[None]:
+        """Use the context in a block; afterwards the one that was current before is it again.
+
+        For what runs wherever Python's collector happens to run: another session may be in the middle of something.
+        """
+        self._check("cuCtxPushCurrent", self._d.cuCtxPushCurrent(context))
+        try:
+            yield
+        finally:
+            self._check("cuCtxPopCurrent", self._d.cuCtxPopCurrent())
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the device."""
@@ -346,6 +360,11 @@ class Driver:
         result = self._d.cuGraphAddMemsetNode(graph, after, len(after), p, context)
         return GraphNode(self._check("cuGraphAddMemsetNode", result))
 
+    def add_record(self, graph: Graph, after: list[GraphNode], event: Event) -> GraphNode:
+        """Add a node that records an event. From a launch until the node has run the event has not passed."""
+        result = self._d.cuGraphAddEventRecordNode(graph, after, len(after), event)
+        return GraphNode(self._check("cuGraphAddEventRecordNode", result))
+
     def instantiate(self, graph: Graph) -> GraphExec:
         """Make a graph executable."""
         return GraphExec(self._check("cuGraphInstantiate", self._d.cuGraphInstantiate(graph, 0)))
@@ -359,7 +378,7 @@ class Driver:
         self._check("cuGraphUpload", self._d.cuGraphUpload(executable, stream))
 
     def launch_graph(self, executable: GraphExec, stream: Stream) -> None:
-        """Launch an executable graph."""
+        """Launch an executable graph. Graph and stream know their context: it need not be the calling thread's."""
         self.counters.launches += 1
         error = self._d.cuGraphLaunch(executable, stream)
         if int(error[0]):
@@ -397,6 +416,14 @@ def nvrtc_version() -> tuple[int, int]:
     if int(code):
         raise CudaError(f"nvrtcVersion failed: {code}")
     return int(major), int(minor)
+
+
+def nvrtc_architectures() -> list[str]:
+    """The architectures that the run-time compiler makes code for, such as "sm_90". Needs no driver."""
+    code, numbers = _import("nvrtc").nvrtcGetSupportedArchs()
+    if int(code):
+        raise CudaError(f"nvrtcGetSupportedArchs failed: {code}")
+    return [f"sm_{number}" for number in numbers]
 
 
 def nvrtc_compile(source: str, name: str, options: list[str]) -> tuple[bytes, str]:

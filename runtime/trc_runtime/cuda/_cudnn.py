@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from trc_runtime.cuda.errors import DnnError, MissingExtra
@@ -86,7 +86,12 @@ class Handle:
         versions()
         self._cudnn = _import()
         self.number = int(self._call("create_handle", self._cudnn.create_handle))
-        self._call("set_stream", lambda: self._cudnn.set_stream(handle=self.number, stream=stream))
+        try:
+            self._call("set_stream", lambda: self._cudnn.set_stream(handle=self.number, stream=stream))
+        except DnnError:
+            with suppress(DnnError):  # the first error is the one to show
+                self.close()
+            raise
 
     def _call(self, what: str, action: Callable[[], Any]) -> Any:
         try:
@@ -136,7 +141,10 @@ class Planner:
             try:
                 self._properties = self._cudnn.create_device_properties(properties)
             except (RuntimeError, ValueError) as err:
-                raise DnnError(f"these are no device properties of cuDNN's: {err}") from None
+                raise DnnError(
+                    f"these are no device properties of cuDNN's: {_first_line(err)}; on the machine with the GPU  "
+                    "trc-run device FILE  writes them"
+                ) from None
 
     def _dtype(self, name: str) -> Any:
         kind = self._cudnn.data_type
@@ -183,7 +191,7 @@ class Planner:
                 found = self._build(graph, large)
             if found is not None:
                 return found
-        what = f"no plan named {wanted}" if wanted else "no deterministic plan"
+        what = f"no plan named {wanted}" if wanted is not None else "no deterministic plan"
         raise DnnError(f"{what} ({'; '.join(dict.fromkeys(reasons)) or 'no candidates'})")
 
     def _candidates(self, io: str, build: Callable[[Builder], None], full_precision: bool, mode: str) -> Graph:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from trc_runtime.cpu.arena import LARGEST, ArenaError, format_bytes
 from trc_runtime.cuda._cuda import OUT_OF_MEMORY, Driver, Stream
-from trc_runtime.cuda.errors import DriverCallError
+from trc_runtime.cuda.errors import CudaError, DriverCallError
 from trc_runtime.schema.plan import Plan
 from trc_runtime.schema.regions import SLOT_ALIGNMENT, align_up
 
@@ -27,8 +29,13 @@ class DeviceArena:
             if err.code != OUT_OF_MEMORY:
                 raise
             raise ArenaError(shortage(plan, scratch, self.size, free, total)) from None
-        driver.zero(self.address, self.size, stream)
-        driver.synchronize(stream)
+        try:
+            driver.zero(self.address, self.size, stream)
+            driver.synchronize(stream)
+        except BaseException:
+            with suppress(CudaError):  # the first error is the one to show
+                self.close()
+            raise
 
     @property
     def scratch(self) -> int:
@@ -53,9 +60,27 @@ def shortage(plan: Plan, scratch: int, size: int, free: int, total: int) -> str:
     spans = sorted(plan.spans, key=lambda s: (-s.bytes, s.offset))[:LARGEST]
     regions = ", ".join(f"{s.name} {format_bytes(s.bytes)}" for s in spans)
     more = f", {format_bytes(scratch)} of it workspaces" if scratch else ""
+    first = _too_little(f"the plan '{plan.name}'", size, free, total, more)
+    return f"{first}\nlargest regions: {regions}\n{_ADVICE}"
+
+
+def allocate(driver: Driver, size: int, what: str) -> int:
+    """Device memory beside the arena; ArenaError, which names `what` it is for, where the device has too little."""
+    free, total = driver.memory()
+    if size <= free:
+        try:
+            return driver.allocate(size)
+        except DriverCallError as err:
+            if err.code != OUT_OF_MEMORY:
+                raise
+    raise ArenaError(f"{_too_little(what, size, free, total)}; {_ADVICE}")
+
+
+_ADVICE = "a smaller batch or resolution needs less"
+
+
+def _too_little(what: str, size: int, free: int, total: int, more: str = "") -> str:
     return (
-        f"not enough GPU memory for the plan '{plan.name}': it needs {format_bytes(size)} ({size} bytes{more}), "
-        f"free are {format_bytes(free)} ({free} bytes) of {format_bytes(total)}\n"
-        f"largest regions: {regions}\n"
-        "a smaller batch or resolution needs less"
+        f"not enough GPU memory for {what}: it needs {format_bytes(size)} ({size} bytes{more}), free are "
+        f"{format_bytes(free)} ({free} bytes) of {format_bytes(total)}"
     )

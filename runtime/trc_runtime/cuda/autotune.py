@@ -8,20 +8,25 @@ versions it holds for, and grows with the graphs of other networks.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from trc_runtime.cpu.arena import format_bytes
 from trc_runtime.cpu.half import narrowed
 from trc_runtime.cuda import dnn
+from trc_runtime.cuda._cuda import Event
 from trc_runtime.cuda._cudnn import Planner
+from trc_runtime.cuda.arena import allocate, check_room
 from trc_runtime.cuda.bundle import Sources
 from trc_runtime.cuda.calls import CudnnCall
 from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.errors import CudaError, DnnError, DriverCallError
+from trc_runtime.cuda.release import release
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.files import write_atomically
 from trc_runtime.schema.regions import SLOT_ALIGNMENT, align_up
@@ -31,6 +36,9 @@ CANDIDATES = 8
 
 RUNS, ROUNDS = 5, 3
 """Executions in a captured graph, and launches of that graph; the fastest launch counts."""
+
+_LONGEST = 1e12
+"""More microseconds than any execution takes, and fewer than a float cannot hold."""
 
 GAIN = 0.02
 """By how much an engine must be faster than the heuristics' first to be chosen."""
@@ -73,18 +81,34 @@ class Engines:
 def read_engines(path: Path) -> Engines:
     """Read a file of measurements; CudaError says what is wrong with it."""
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise CudaError(f"{path}: not a file of measured engines, nor any other file")
         parsed: Any = json.loads(path.read_text(encoding="utf-8"))
         if parsed["format"] != _FORMAT or parsed["version"] != _VERSION:
             raise CudaError(f"{path}: not a file of measured engines that this version reads")
         machine = Machine(str(parsed["device"]), str(parsed["frontend"]), str(parsed["cudnn"]))
         engines = cast("dict[str, dict[str, Any]]", parsed["engines"])
-        found = {
-            str(key): (str(e["engine"]), float(e["microseconds"]), float(e["heuristic_microseconds"]))
-            for key, e in engines.items()
-        }
+        found = {str(key): _entry(path, key, entry) for key, entry in engines.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
-        raise CudaError(f"{path}: cannot read the measured engines: {type(err).__name__}: {err}") from None
+        raise CudaError(
+            f"{path}: cannot read the measured engines: {type(err).__name__}: {err}; where the file is damaged, delete "
+            "it to measure again"
+        ) from None
     return Engines(machine, found)
+
+
+def _entry(path: Path, key: str, entry: Mapping[str, Any]) -> tuple[str, float, float]:
+    name, times = entry["engine"], [entry[n] for n in ("microseconds", "heuristic_microseconds")]
+    if not isinstance(name, str) or not name:
+        raise _damaged(path, key, f"the engine {name!r} is no name")
+    for time in times:
+        if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= _LONGEST:
+            raise _damaged(path, key, f"{str(time)[:40]} is no time in microseconds")
+    return name, float(times[0]), float(times[1])
+
+
+def _damaged(path: Path, key: str, what: str) -> CudaError:
+    return CudaError(f"{path}: damaged: entry {key!r}: {what}; delete the entry, and it is measured again")
 
 
 def keys_of(sources: Sources, column: int = 0) -> list[str]:
@@ -103,7 +127,9 @@ def keys_of(sources: Sources, column: int = 0) -> list[str]:
 def tune(sources: Sources, path: Path, device: int = 0) -> Engines:
     """The engines for the full training batch of a network: read from the file, and measured where it lacks them.
 
-    The file is written anew when something was measured. CudaError for a file of another GPU or version.
+    Whether the file can be written is tried before anything is measured, and what has been measured is written also
+    where a later measurement fails. CudaError for a file of another GPU or version, or one that cannot be read or
+    written; ArenaError where the network, or a measurement, does not fit the device.
     """
     context = Context(device)
     try:
@@ -115,15 +141,27 @@ def tune(sources: Sources, path: Path, device: int = 0) -> Engines:
             )
         missing = [key for key in keys_of(sources) if key not in engines.found]
         if missing:
-            engines.found |= measure(context, {key: sources.cudnn[key] for key in missing})
-            write_atomically(path, engines.to_json().encode())
+            check_room(sources.plan, 0, sources.plan.total, *context.driver.memory())
+            _write(path, engines)
+            try:
+                for key, found in measure(context, {key: sources.cudnn[key] for key in missing}):
+                    engines.found[key] = found
+            finally:
+                _write(path, engines)
         return engines
     finally:
         context.close()
 
 
-def measure(context: Context, graphs: Mapping[str, dnn.Description]) -> dict[str, tuple[str, float, float]]:
-    """The fastest engine of each graph, its time and that of the heuristics' first, in microseconds."""
+def _write(path: Path, engines: Engines) -> None:
+    try:
+        write_atomically(path, engines.to_json().encode())
+    except OSError as err:
+        raise CudaError(f"{path}: the measured engines cannot be written there: {err.strerror or err}") from None
+
+
+def measure(context: Context, graphs: Mapping[str, dnn.Description]) -> Iterator[tuple[str, tuple[str, float, float]]]:
+    """For each graph its key, the fastest engine, its time and that of the heuristics' first, in microseconds."""
     planner = Planner(context.handle())
     sizes = {
         key: [align_up(dnn.tensor_bytes(t), SLOT_ALIGNMENT) for t in d["tensors"].values()] for key, d in graphs.items()
@@ -131,7 +169,9 @@ def measure(context: Context, graphs: Mapping[str, dnn.Description]) -> dict[str
     tensors = max(sum(s) for s in sizes.values())
     bench = _Bench(context, tensors, {str(d["dtype"]) for d in graphs.values()})
     try:
-        return {key: bench.best(planner, key, d, sizes[key]) for key, d in graphs.items()}
+        bench.fill()
+        for key, description in graphs.items():
+            yield key, bench.best(planner, key, description, sizes[key])
     finally:
         bench.close()
 
@@ -142,17 +182,28 @@ class _Bench:
     def __init__(self, context: Context, tensors: int, dtypes: set[str]) -> None:
         self._context = context
         self._driver = driver = context.driver
-        self._memory = driver.allocate(tensors + dnn.WORKSPACE_LIMIT)
+        self._tensors, self._dtype = tensors, min(dtypes)
+        self._memory = allocate(
+            driver,
+            tensors + dnn.WORKSPACE_LIMIT,
+            f"measuring cuDNN's engines (the tensors of the largest graph, and {format_bytes(dnn.WORKSPACE_LIMIT)} of "
+            "workspace)",
+        )
         self._workspace = self._memory + tensors
-        self._events = driver.event(timing=True), driver.event(timing=True)
-        pattern = _pattern(sorted(dtypes)[0])
-        done = min(pattern.nbytes, tensors)
+        self._events: list[Event] = []
+
+    def fill(self) -> None:
+        """Put numbers into the tensors."""
+        driver = self._driver
+        self._events += [driver.event(timing=True) for _ in range(2)]
+        pattern = _pattern(self._dtype)
+        done = min(pattern.nbytes, self._tensors)
         driver.to_device(self._memory, pattern.ctypes.data, done)
-        while done < tensors:
-            part = min(done, tensors - done)
-            driver.copy(self._memory + done, self._memory, part, context.main)
+        while done < self._tensors:
+            part = min(done, self._tensors - done)
+            driver.copy(self._memory + done, self._memory, part, self._context.main)
             done += part
-        driver.synchronize(context.main)
+        driver.synchronize(self._context.main)
 
     def best(
         self, planner: Planner, key: str, description: dnn.Description, sizes: Sequence[int]
@@ -204,9 +255,8 @@ class _Bench:
 
     def close(self) -> None:
         """Give everything back."""
-        for event in self._events:
-            self._driver.destroy_event(event)
-        self._driver.free(self._memory)
+        events = [partial(self._driver.destroy_event, event) for event in self._events]
+        release([*events, partial(self._driver.free, self._memory)])
 
 
 def _pattern(dtype: str) -> np.ndarray[Any, Any]:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from math import isfinite
+from typing import Any, Protocol, cast
+
+from trc_runtime.schema.bundle import BundleError
 
 # ---------------------------------------------------------------- arguments
 
@@ -203,8 +206,62 @@ class Definition:
     nodes: Mapping[int, NodeCalls]
 
 
-class DriverError(ValueError):
-    """A generated driver that does not fit its plan."""
+def well_formed(call: Call) -> bool:
+    """Whether a call's arguments are of the right types and can be passed on; not whether they fit the plan."""
+    if isinstance(call, KernelCall):
+        sides = cast("list[Any]", [call.grid, call.block])
+        shape = all(isinstance(s, tuple) and len(cast("tuple[object, ...]", s)) == 3 for s in sides)
+        return (
+            isinstance(cast(object, call.name), str)
+            and shape
+            and all(_whole(n, 1) for side in sides for n in side)
+            and _whole(call.shared)
+            and isinstance(cast(object, call.args), tuple)
+            and all(map(_passable, call.args))
+        )
+    if isinstance(call, CudnnCall):
+        bindings = cast(object, call.bindings)
+        return isinstance(bindings, Mapping) and all(
+            _whole(place.offset if isinstance(place, S) else place)
+            for place in cast("Mapping[object, object]", bindings).values()
+        )
+    if isinstance(call, CopyCall):
+        return _placed(call.dst) and _placed(call.src) and _whole(call.nbytes, 1)
+    if isinstance(call, ClearCall):
+        return _whole(call.offset) and _whole(call.nbytes, 1)
+    return _whole(call.offset) and _whole(call.count, 1)
+
+
+def _whole(value: object, least: int = 0) -> bool:
+    return isinstance(value, int) and least <= value < 1 << 63
+
+
+def _passable(arg: object) -> bool:
+    """Whether an argument fits the bytes that a kernel reads."""
+    if isinstance(arg, P | S):
+        return _whole(arg.offset)
+    if isinstance(arg, I | N):
+        bits = 63 if isinstance(arg, I) else 31
+        return isinstance(cast(object, arg.value), int) and -(1 << bits) <= arg.value < 1 << bits
+    if isinstance(arg, F | D):
+        if not isinstance(cast(object, arg.value), int | float):
+            return False
+        return isinstance(arg, D) or not isfinite(arg.value) or abs(arg.value) < _FLOAT_LIMIT
+    return False
+
+
+def _placed(place: object) -> bool:
+    if isinstance(place, Arena):
+        return _whole(place.offset)
+    return isinstance(place, Host) or (isinstance(place, Ring) and _whole(place.slot))
+
+
+_FLOAT_LIMIT = 3.4028235e38
+"""What a 32-bit floating-point number can hold."""
+
+
+class DriverError(BundleError):
+    """A generated driver that does not fit its plan, or its bundle."""
 
 
 CaptureFunction = Callable[[Calls], None]
@@ -220,6 +277,8 @@ class Recorder:
 
     def node(self, index: int, kind: str, layer: str | None, scratch: int = 0) -> None:
         """Begin a node; DriverError if it was begun before."""
+        if not (_whole(index) and _whole(scratch)):
+            raise DriverError(f"node {index!r} with {scratch!r} bytes of scratch memory")
         if index in self._nodes:
             raise DriverError(f"node {index} ({kind}) is announced twice")
         self._current = self._nodes[index] = NodeCalls(index, kind, layer, scratch)
@@ -227,6 +286,8 @@ class Recorder:
     def _append(self, call: Call) -> None:
         if self._current is None:
             raise DriverError(f"a call stands before the first node: {call}")
+        if not well_formed(call):
+            raise DriverError(f"{self._current}: {call}: not what such a call takes")
         self._current.calls.append(call)
 
     def kernel(self, name: str, grid: Dim3, block: Dim3, shared: int, args: tuple[Arg, ...]) -> None:

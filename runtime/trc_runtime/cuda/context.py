@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
+
 from trc_runtime.cuda import _cudnn
 from trc_runtime.cuda._cuda import Driver, Stream
-from trc_runtime.cuda.errors import DeviceError
+from trc_runtime.cuda.errors import CudaError, DeviceError
+from trc_runtime.cuda.release import release
 from trc_runtime.schema.graphs import StreamKind
 
 MINIMUM_DRIVER = 13000
@@ -55,16 +59,23 @@ class Context:
         self.driver = driver = Driver()
         check_driver(driver.version())
         check_ordinal(ordinal, driver.device_count())
-        self._device = driver.device(ordinal)
-        self.name = driver.device_name(self._device)
-        self.architecture = architecture_name(driver.compute_capability(self._device))
+        self.device = driver.device(ordinal)
+        self.name = driver.device_name(self.device)
+        self.architecture = architecture_name(driver.compute_capability(self.device))
         check_architecture(architecture, self.architecture, self.name)
-        self.shared_limit = driver.shared_memory_limit(self._device)
-        self.context = driver.retain_context(self._device)
+        self.shared_limit = driver.shared_memory_limit(self.device)
+        self.context = driver.retain_context(self.device)
         self._open = True
-        self.use()
-        self.streams: dict[StreamKind, Stream] = {kind: driver.stream() for kind in StreamKind}
+        self.streams: dict[StreamKind, Stream] = {}
         self._handles: dict[StreamKind, _cudnn.Handle] = {}
+        try:
+            self.use()
+            for kind in StreamKind:
+                self.streams[kind] = driver.stream()
+        except BaseException:
+            with suppress(CudaError):  # the first error is the one to show
+                self.close()
+            raise
 
     @property
     def main(self) -> Stream:
@@ -87,13 +98,17 @@ class Context:
             self.driver.synchronize(stream)
 
     def close(self) -> None:
-        """Destroy handles and streams and give the context back; once."""
+        """Destroy handles and streams and give the context back; once. The calling thread's context stays current."""
         if not self._open:
             return
         self._open = False
-        self.use()
-        for handle in self._handles.values():
-            handle.close()
-        for stream in self.streams.values():
-            self.driver.destroy_stream(stream)
-        self.driver.release_context(self._device)
+        release([self._destroy, partial(self.driver.release_context, self.device)])
+
+    def _destroy(self) -> None:
+        with self.driver.current(self.context):
+            release(
+                [
+                    *(handle.close for handle in self._handles.values()),
+                    *(partial(self.driver.destroy_stream, stream) for stream in self.streams.values()),
+                ]
+            )

@@ -2,6 +2,7 @@
 
 A cubin is found again by its source, the options, the architecture and the compiler's version. The cache is
 `$TRC_CACHE`, else `$XDG_CACHE_HOME/trc`, else `~/.cache/trc`; a damaged entry counts as a miss and is written anew.
+Where there is no such folder, or it cannot be used, a warning says so and everything else goes on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +18,9 @@ from pathlib import Path
 
 from trc_runtime.cuda import _cuda
 from trc_runtime.cuda.errors import CompileProblem, MissingExtra
+from trc_runtime.schema import caches
+from trc_runtime.schema.caches import warn_once
+from trc_runtime.schema.files import write_atomically
 
 NAME = "kernels.cu"
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
@@ -25,6 +28,7 @@ OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 HEADER = "cuda_fp16.h"
 _DIGEST = 32
+_NOT_KEPT = "compiled kernels are not kept and will be compiled again in the next process"
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,21 @@ class Usage:
     spill_loads: int
 
 
-def cache_folder() -> Path:
-    """Where cubins are kept."""
+def cache_folder() -> Path | None:
+    """Where cubins are kept; None where there is no place for them."""
     if chosen := os.environ.get("TRC_CACHE"):
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "trc"
+    return caches.cache_folder()
+
+
+def check_architecture(architecture: str) -> None:
+    """CompileProblem for an architecture that NVRTC makes no code for."""
+    supported = _cuda.nvrtc_architectures()
+    if architecture not in supported:
+        version = ".".join(map(str, _cuda.nvrtc_version()))
+        raise CompileProblem(
+            f"NVRTC {version} makes no code for the architecture {architecture}; it supports {', '.join(supported)}"
+        )
 
 
 def include_folders() -> list[Path]:
@@ -90,41 +103,44 @@ def compile_cubin(
     of CompileProblem, which names layer, kernel and line.
     """
     begin = time.perf_counter()
-    folder = (cache_folder() if cache is None else cache) / "cubin"
-    file = folder / f"{cubin_key(source, architecture, options, _cuda.nvrtc_version())}.cubin"
-    if (code := _read(file)) is not None:
-        return Cubin(code, architecture, True, time.perf_counter() - begin)
+    folder = cache_folder() if cache is None else cache
+    file = None
+    if folder is None:
+        warn_once(f"{_NOT_KEPT}, there is no home folder: set TRC_CACHE to a folder")
+    else:
+        file = folder / "cubin" / f"{cubin_key(source, architecture, options, _cuda.nvrtc_version())}.cubin"
+        if (code := _read(file)) is not None:
+            return Cubin(code, architecture, True, time.perf_counter() - begin)
     flags = [f"--gpu-architecture={architecture}", *options, *(f"-I{p}" for p in include_folders())]
     try:
         code, log = _cuda.nvrtc_compile(source, NAME, flags)
     except CompileProblem as err:
         raise CompileProblem(explain(source, str(err), users or {})) from None
-    _write(file, code)
+    if folder is not None and file is not None:
+        _write(folder, file, code)
     return Cubin(code, architecture, False, time.perf_counter() - begin, log)
 
 
 def _read(file: Path) -> bytes | None:
     try:
-        raw = file.read_bytes()
+        raw = file.read_bytes() if file.is_file() else b""  # reading a pipe would wait for ever
     except OSError:
         return None
     digest, code = raw[:_DIGEST], raw[_DIGEST:]
     return code if code and hashlib.sha256(code).digest() == digest else None
 
 
-def _write(file: Path, code: bytes) -> None:
-    """Best effort: a cache that cannot be written costs time, not correctness, and the report shows the misses."""
+def _write(folder: Path, file: Path, code: bytes) -> None:
+    """A cache that cannot be written costs time, not correctness: a warning says so, once a process."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(hashlib.sha256(code).digest() + code)
-            os.replace(name, file)
-        except OSError:
-            os.unlink(name)
-    except OSError:
-        pass
+        if file.exists() and not file.is_file():
+            raise OSError(0, f"{file.name} is not a file")
+        write_atomically(file, hashlib.sha256(code).digest() + code)
+    except OSError as err:
+        warn_once(
+            f"{_NOT_KEPT}, {folder / 'cubin'} cannot be used ({err.strerror or err}): set TRC_CACHE to a folder that "
+            "can be written"
+        )
 
 
 # ---------------------------------------------------------------- logs

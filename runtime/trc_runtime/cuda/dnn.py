@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from trc_runtime.cuda._cudnn import Builder, DnnPlan, Handle, Planner, Tensor, versions
-from trc_runtime.cuda.errors import DnnError
+from trc_runtime.cuda.errors import ANEW, DnnError
+from trc_runtime.schema.bundle import CUDNN_PLANS
 from trc_runtime.schema.regions import align_up
 
 Description = Mapping[str, Any]
@@ -81,6 +82,13 @@ def tensor_bytes(tensor: Mapping[str, Any]) -> int:
 
 def problems_of(description: Description) -> list[str]:
     """What is wrong with a description, as sentences: roles, ranks, types and the arithmetic of shapes."""
+    try:
+        return _problems_of(description)
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError, StopIteration, ZeroDivisionError) as err:
+        return [f"not the description of a graph ({type(err).__name__}: {err})"]
+
+
+def _problems_of(description: Description) -> list[str]:
     op = description.get("op")
     if op not in OPS:
         return [f"unknown operation {op!r}"]
@@ -319,22 +327,28 @@ class SavedPlans:
     data: Mapping[str, bytes]
 
 
-def read_plans(text: bytes) -> SavedPlans:
-    """Read a file of plans; DnnError says what is wrong with it."""
+def read_plans(text: bytes, file: str = CUDNN_PLANS) -> SavedPlans:
+    """Read what a file of plans holds; DnnError names the file and says what is wrong with it."""
     try:
         parsed: Any = json.loads(text)
         if parsed["format"] != _FORMAT or parsed["version"] != _VERSION:
-            raise DnnError(f"the file of cuDNN plans has version {parsed['version']}, this runtime reads {_VERSION}")
+            raise DnnError(f"{file} has version {parsed['version']!r}, this runtime reads {_VERSION}; {ANEW}")
         plans = cast(dict[str, dict[str, Any]], parsed["plans"])
         return SavedPlans(
             str(parsed["cudnn"]),
             str(parsed["architecture"]),
             {key: str(p["engine"]) for key, p in plans.items()},
-            {key: int(p["workspace"]) for key, p in plans.items()},
+            {key: _size(p["workspace"]) for key, p in plans.items()},
             {key: base64.b64decode(str(p["data"]), validate=True) for key, p in plans.items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError) as err:
-        raise DnnError(f"the file of cuDNN plans is damaged: {type(err).__name__} {err}") from None
+        raise DnnError(f"{file} is damaged: {type(err).__name__}: {err}; {ANEW}") from None
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"a workspace of {value!r} bytes")
+    return value
 
 
 def load_plan(planner: Planner, key: str, description: Description, saved: SavedPlans) -> Planned:

@@ -10,11 +10,13 @@ import gc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
-from trc_runtime.cuda._cuda import Graph, GraphExec, GraphNode, Stream
+from trc_runtime.cuda._cuda import Event, Graph, GraphExec, GraphNode, Stream
 from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.link import Copy, Dnn, Launch, Linked, Op, Zero
 from trc_runtime.cuda.order import Order
+from trc_runtime.cuda.release import release
 
 
 @contextmanager
@@ -31,7 +33,10 @@ def collector_off() -> Generator[None]:
 
 @dataclass(frozen=True)
 class Built:
-    """An executable step. `nodes` says for each graph node which position of the step it belongs to."""
+    """An executable step. `nodes` says for each graph node which position of the step it belongs to.
+
+    The copies of results count as the position behind the last, the event at the end as the one behind that.
+    """
 
     executable: GraphExec
     nodes: tuple[int, ...]
@@ -89,12 +94,16 @@ class GraphBuilder:
                     if isinstance(op, Dnn):
                         yield op
 
-    def build(self, order: Order, results: Sequence[Copy] = ()) -> Built:
-        """An executable of a launch; `results` are copied to the host once their writers are done."""
+    def build(self, order: Order, results: Sequence[Copy], event: Event) -> Built:
+        """An executable of a launch; `results` are copied to the host once their writers are done.
+
+        The event is recorded at the end: a record call behind the launch would cost the host as much again when the
+        driver has been idle (H200: 42 us after 30 ms).
+        """
         with collector_off():
             graph = self._driver.graph()
             try:
-                positions = self._fill(graph, order, results)
+                positions = self._fill(graph, order, results, event)
                 return Built(self._driver.instantiate(graph), tuple(positions))
             finally:
                 self._driver.destroy_graph(graph)
@@ -103,24 +112,36 @@ class GraphBuilder:
         """Write a launch's graph as DOT text."""
         graph = self._driver.graph()
         try:
-            self._fill(graph, order, ())
+            self._fill(graph, order, (), None)
             self._driver.write_dot(graph, path)
         finally:
             self._driver.destroy_graph(graph)
 
-    def _fill(self, graph: Graph, order: Order, results: Sequence[Copy]) -> list[int]:
+    def _fill(self, graph: Graph, order: Order, results: Sequence[Copy], event: Event | None) -> list[int]:
         tails: list[list[GraphNode]] = []
         positions: list[int] = []
+        ends: dict[int, GraphNode] = {}
+
+        def add(after: list[GraphNode], op: Op) -> GraphNode:
+            for node in after:
+                ends.pop(id(node), None)
+            node = self._add(graph, after, op)
+            ends[id(node)] = node
+            return node
+
         for position, ((index, capture), before) in enumerate(zip(order.items, order.after, strict=True)):
             heads = _joined([tails[p] for p in before])
             for op in self._linked[capture][index]:
-                heads = [self._add(graph, heads, op)]
+                heads = [add(heads, op)]
                 positions.append(position)
             tails.append(heads)
         heads = _joined([tails[p] for p in order.results])
         for copy in results:
-            self._add(graph, heads, copy)
+            add(heads, copy)
             positions.append(len(order.items))
+        if event is not None:
+            self._driver.add_record(graph, list(ends.values()), event)
+            positions.append(len(order.items) + 1)
         return positions
 
     def _add(self, graph: Graph, after: list[GraphNode], op: Op) -> GraphNode:
@@ -136,8 +157,7 @@ class GraphBuilder:
     def close(self) -> None:
         """Destroy the captured graphs; executables stay."""
         children, self._children = self._children, []
-        for child in children:
-            self._driver.destroy_graph(child)
+        release(partial(self._driver.destroy_graph, child) for child in children)
 
 
 def _joined(groups: Sequence[list[GraphNode]]) -> list[GraphNode]:

@@ -5,7 +5,6 @@ Uses the CPU target's conversions and initial values, so that both targets begin
 
 from __future__ import annotations
 
-import ctypes
 from difflib import get_close_matches
 from math import prod
 from typing import Any
@@ -106,11 +105,6 @@ def find(plan: Plan, by_name: dict[str, Tensor], name: str) -> Tensor:
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise ValueError(f"the plan '{plan.name}' has no tensor '{name}'{hint}")
     return by_name[name]
-
-
-def array_at(address: int, size: int) -> NDArray[np.uint8]:
-    """Host memory at an address as an array; whoever allocated it keeps it."""
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 class StagedInput:

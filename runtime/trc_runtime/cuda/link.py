@@ -30,6 +30,8 @@ from trc_runtime.cuda.calls import (
     S,
 )
 from trc_runtime.cuda.dnn import Planned
+from trc_runtime.cuda.errors import ANEW
+from trc_runtime.schema.bundle import DRIVER
 from trc_runtime.schema.regions import SLOT_ALIGNMENT, align_up
 
 
@@ -101,15 +103,18 @@ class Linker:
     plans: Mapping[str, Planned]
     staging: Mapping[tuple[str, str], int]
 
-    def link(self, definition: Definition) -> Linked:
-        """A definition's operations. DriverError for a name or place that does not exist."""
-        return {i: [self._op(node, c) for c in node.calls] for i, node in definition.nodes.items()}
+    def link(self, definition: Definition, path: str = DRIVER) -> Linked:
+        """A definition's operations. DriverError, which names the `path`, for a name or place that does not exist."""
+        try:
+            return {i: [self._op(node, c) for c in node.calls] for i, node in definition.nodes.items()}
+        except DriverError as err:
+            raise DriverError(f"{path}: {err}") from None
 
     def _op(self, node: NodeCalls, call: Call) -> Op:
         if isinstance(call, KernelCall):
             function = self.functions.get(call.name)
             if function is None:
-                raise DriverError(f"{node}: there is no kernel {call.name}")
+                raise DriverError(f"{node}: there is no kernel {call.name}; {ANEW}")
             values = b"".join(self._argument(node, a) for a in call.args)
             return Launch(call.name, function, call.grid, call.block, call.shared, Packed(values, len(call.args)))
         if isinstance(call, CudnnCall):
@@ -117,12 +122,12 @@ class Linker:
         if isinstance(call, CopyCall):
             return self._copy(node, call)
         if isinstance(call, ClearCall):
-            return Zero(self._at(node, call.offset), call.nbytes)
+            return Zero(self._at(node, call.offset, call.nbytes), call.nbytes)
         raise DriverError(f"{node}: the collective {call.op} needs several ranks, which this runtime does not have yet")
 
-    def _at(self, node: NodeCalls, offset: int) -> int:
-        if not 0 <= offset < max(self.arena_size, 1):
-            raise DriverError(f"{node}: offset {offset} lies outside the arena of {self.arena_size} bytes")
+    def _at(self, node: NodeCalls, offset: int, size: int = 1) -> int:
+        if not 0 <= offset <= max(self.arena_size, 1) - size:
+            raise DriverError(f"{node}: offset {offset} lies outside the arena of {self.arena_size} bytes; {ANEW}")
         return self.arena + offset
 
     def _scratch(self, node: NodeCalls, offset: int) -> int:
@@ -147,6 +152,12 @@ class Linker:
         planned = self.plans.get(call.key)
         if planned is None:
             raise DriverError(f"{node}: there is no cuDNN graph {call.key}")
+        roles, tensors = set(call.bindings) - {"workspace"}, set(planned.description["tensors"])
+        if roles != tensors:
+            raise DriverError(
+                f"{node}: binds {', '.join(sorted(roles))} to the cuDNN graph {call.key}, which has "
+                f"{', '.join(sorted(tensors))}; {ANEW}"
+            )
         places = {
             role: self._scratch(node, place.offset) if isinstance(place, S) else self._at(node, place)
             for role, place in call.bindings.items()
@@ -155,15 +166,15 @@ class Linker:
         return Dnn(planned, places, places.pop("workspace", behind))
 
     def _copy(self, node: NodeCalls, call: CopyCall) -> Copy:
-        source, buffer = self._source(node, call.src)
+        source, buffer = self._source(node, call.src, call.nbytes)
         if not isinstance(call.dst, Arena):
             raise DriverError(f"{node}: copies to {call.dst}; metrics are copied by the session itself")
-        target = self._at(node, call.dst.offset)
+        target = self._at(node, call.dst.offset, call.nbytes)
         return Copy(target, source, call.nbytes, "device" if buffer is None else "to_device", buffer)
 
-    def _source(self, node: NodeCalls, place: Place) -> tuple[int, str | None]:
+    def _source(self, node: NodeCalls, place: Place, size: int) -> tuple[int, str | None]:
         if isinstance(place, Arena):
-            return self._at(node, place.offset), None
+            return self._at(node, place.offset, size), None
         if isinstance(place, Host):
             address = self.staging.get((place.buffer, place.part))
             if address is None:

@@ -74,6 +74,24 @@ def compose(plan: Plan, parts: Sequence[tuple[Step, int]]) -> Order:
     return Order(" beside ".join(s.name for s, _ in parts), tuple(items), tuple(after), tuple(results))
 
 
+def companion(step: str) -> str | None:
+    """The step that may run beside another in one launch: the transfer into the buffer that the other does not read.
+
+    None for a step that runs alone. The null driver proves these pairs, and only these, free of races.
+    """
+    other = {"a": "transfer_b", "b": "transfer_a"}.get(step.rpartition("_")[2])
+    return other if step.startswith(("train_", "infer_")) else None
+
+
+def check_pair(step: str, beside: str) -> None:
+    """ValueError for two steps that cannot share a launch."""
+    if beside != (wanted := companion(step)):
+        raise ValueError(
+            f"step '{beside}' cannot run beside '{step}': nothing would order the two; "
+            + (f"{wanted} can" if wanted else "it runs alone")
+        )
+
+
 def _writes_results(plan: Plan, node: Node) -> bool:
     for operand in node.operands:
         if not operand.access.writes:
@@ -99,8 +117,7 @@ def all_orders(plan: Plan) -> list[Order]:
         for column in step.columns:
             order = compose(plan, [(step, column)])
             found.setdefault(order.key, order)
-            other = {"a": "transfer_b", "b": "transfer_a"}.get(step.name.rpartition("_")[2])
-            if step.name.startswith(("train_", "infer_")) and other in steps:
+            if (other := companion(step.name)) in steps:
                 for transfer_column in steps[other].columns:
                     paired = compose(plan, [(step, column), (steps[other], transfer_column)])
                     found.setdefault(paired.key, paired)

@@ -4,44 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable
 
 from trc_runtime.cuda._cuda import Event
 from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.errors import CudaError
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """Results of a batch: mean loss, how many were right, how many among the best five, whether it was skipped."""
-
-    loss: float
-    top1: float
-    top5: float
-    skipped: bool
-
-    @classmethod
-    def of(cls, slot: NDArray[Any]) -> Metrics:
-        """What a slot of the ring holds, an array of one `slot_type`."""
-        loss, top1, top5, flag = slot.item()
-        return cls(loss, top1, top5, bool(flag))
-
-
-def slot_type(places: Mapping[str, tuple[np.dtype[Any], int]], flag: int, size: int) -> np.dtype[Any]:
-    """The type of a slot: `places` says where results lie, `flag` where the NaN flag does.
-
-    Results that the plan lacks are read from the slot's last word, which stays zero.
-    """
-    none = (np.dtype(np.float32), size - 4)
-    fields = {name: places.get(name, none) for name in ("loss", "top1", "top5")} | {"flag": (np.dtype(np.int32), flag)}
-    formats, offsets = ([f[i] for f in fields.values()] for i in range(2))
-    layout: Any = {"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": size}
-    return np.dtype(layout)
+from trc_runtime.cuda.ring import Metrics
 
 
 class Ticket:
@@ -91,6 +59,8 @@ class Reader:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._then: Callable[[], None] | None = None
+        self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="trc-reader", daemon=True)
         self._thread.start()
 
@@ -100,17 +70,38 @@ class Reader:
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
-            event, ticket, results = item
-            try:
-                self._context.use()
-                self._context.driver.wait_event(event)
-                metrics = results()
-            except BaseException as err:
-                ticket.finish(None, err)
-            else:
-                ticket.finish(metrics)
+            self._finish(*item)
+            del item  # waiting for the next one must not keep this one's memory
+        then, self._then = self._then, None
+        try:
+            if then is not None:
+                then()
+        except BaseException as err:
+            self._failed = err
 
-    def close(self) -> None:
-        """Finish everything that is under way and end the thread."""
+    def _finish(self, event: Event, ticket: Ticket, results: Callable[[], Metrics | None]) -> None:
+        try:
+            self._context.use()
+            self._context.driver.wait_event(event)
+            metrics = results()
+        except BaseException as err:
+            ticket.finish(None, err)
+        else:
+            ticket.finish(metrics)
+        finally:
+            del ticket, results  # an error remembers this call, and would keep them and itself alive in a circle
+
+    def close(self, then: Callable[[], None]) -> None:
+        """Finish everything that is under way, end the thread, and let it do what comes `then`, whose error is raised.
+
+        The thread does it because it alone knows when nothing waits for the device any more: Python's collector may
+        call this in the reader's own thread, which cannot wait for itself, and Ctrl-C may end the caller's wait.
+        """
+        self._then = then
         self._queue.put(None)
+        if threading.current_thread() is self._thread:
+            return
         self._thread.join()
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,111 +14,43 @@ from numpy.typing import ArrayLike, NDArray
 
 from trc_runtime.cpu import initial
 from trc_runtime.cuda import dnn, host
-from trc_runtime.cuda._cuda import Counters, Event, Function, Module
+from trc_runtime.cuda._cuda import Counters, Driver, Event, Function, GraphExec, Module
 from trc_runtime.cuda._cudnn import Planner
 from trc_runtime.cuda.arena import DeviceArena
-from trc_runtime.cuda.bundle import read_sources, source_texts
-from trc_runtime.cuda.calls import KernelCall
+from trc_runtime.cuda.bundle import bundle_parts, read_sources
+from trc_runtime.cuda.calls import DriverError, KernelCall
 from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.cubins import compile_cubin
-from trc_runtime.cuda.errors import CudaError, DnnError
-from trc_runtime.cuda.graph import Built, GraphBuilder
+from trc_runtime.cuda.errors import CudaError, DriverCallError
+from trc_runtime.cuda.graph import GraphBuilder
+from trc_runtime.cuda.launches import LANES, Clock, Executable, Lane, Report
 from trc_runtime.cuda.link import Copy, Linked, Linker
-from trc_runtime.cuda.order import FLAG, Order, compose, place_scratch, result_tensors, scratch_sizes
-from trc_runtime.cuda.reader import Metrics, Reader, Ticket, slot_type
+from trc_runtime.cuda.order import Order, check_pair, compose, place_scratch, scratch_sizes
+from trc_runtime.cuda.pinned import pinned
+from trc_runtime.cuda.planning import plan_graphs
+from trc_runtime.cuda.reader import Reader, Ticket
+from trc_runtime.cuda.release import release
+from trc_runtime.cuda.ring import Metrics, Ring
 from trc_runtime.cuda.stepwise import Stepwise
 from trc_runtime.rng import Philox, check_streams
-from trc_runtime.schema.bundle import CUDNN_PLANS, Bundle, cubin_name
+from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, Bundle
 from trc_runtime.schema.plan import Plan, Step, Tensor
-from trc_runtime.schema.regions import SLOT_ALIGNMENT, Region, align_up
 
 Array = NDArray[Any]
 Key = tuple[str, int, str | None, int]
 
-RING_SLOTS = 512
-"""Launches that can have results of their own in the pinned ring."""
-
-LANES = 2
-"""Copies of each launch's graph. A launch needs the results of the last but one of its kind to have been read, so that
-the device has the next one while the host reads."""
-
 _STATIC_SHARED = 48 << 10
+_NOT_FOUND = 500
 _BUFFERS = ("A", "B")
-
-
-@dataclass
-class Lane:
-    """One copy of a launch: its graph (None in per-kernel mode), its place in the ring, and the launch under way."""
-
-    built: Built | None
-    copies: tuple[Copy, ...]
-    results: Array | None
-    event: Event
-    last: Ticket | None = None
-
-    def metrics(self) -> Metrics | None:
-        """What lies in its place in the ring."""
-        return None if self.results is None else Metrics.of(self.results)
-
-
-@dataclass
-class Executable:
-    """One launch, ready. Its lanes take turns; `buffers` are the input buffers that it reads."""
-
-    order: Order
-    buffers: tuple[str, ...]
-    lanes: tuple[Lane, ...]
-    turn: int = 0
-
-    def next(self) -> Lane:
-        """The lane whose turn it is."""
-        lane = self.lanes[self.turn]
-        self.turn = (self.turn + 1) % len(self.lanes)
-        return lane
-
-    @property
-    def latest(self) -> Lane:
-        """The lane that was launched last."""
-        return self.lanes[self.turn - 1]
-
-
-@dataclass(frozen=True)
-class Report:
-    """What it took to make a session ready; times in seconds, memory in bytes."""
-
-    device: str
-    architecture: str
-    seconds: Mapping[str, float]
-    cubin_hit: bool
-    kernels: int
-    definitions: int
-    captured: int
-    executables: int
-    arena: int
-    scratch: int
-    engines: Mapping[str, str]
-
-
-@dataclass
-class _Clock:
-    """Times of the parts of the start."""
-
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    began: float = field(default_factory=time.perf_counter)
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.began
-        self.began = now
 
 
 class CudaSession:
     """Everything that a plan needs to run on a GPU. Sessions share nothing but the device.
 
     All memory is allocated, all code loaded and every step's graph made here; afterwards a step is one launch. `device`
-    is the GPU's number. `cubin` and `plans` are a bundle's device code (for `architecture`) and saved cuDNN plans; what
-    is missing is compiled and planned here. `choices` names the cuDNN engine of a graph by key. With
-    `graphs=False` the same calls run kernel by kernel, on five streams.
+    is the GPU's number. `cubin` and `plans` are a bundle's device code (for `architecture`) and all its cuDNN plans;
+    where one is None it is made here. `choices` names the cuDNN engine of a graph by key. With `graphs=False` the same
+    calls run kernel by kernel, on five streams. Messages name the files of `folder`, the bundle's.
 
     Raises DeviceError, MissingExtra, ArenaError, CompileProblem, DnnError or DriverError, each with one message that
     says what to do.
@@ -138,22 +69,28 @@ class CudaSession:
         choices: Mapping[str, str] | None = None,
         graphs: bool = True,
         cache: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.plan = plan
         self._closed = False
         self._executables: dict[Key, Executable] = {}
         self._same: dict[object, Executable] = {}
-        self._pinned: list[int] = []
+        self._graphs: list[GraphExec] = []
         self._events: list[Event] = []
+        self._staged: dict[str, host.StagedInput] = {}
+        self._reading: dict[str, Ticket | None] = {}
+        self._linked: dict[int, Linked] = {}
+        self._ring: Ring | None = None
         self._arena: DeviceArena | None = None
         self._module: Module | None = None
         self._builder: GraphBuilder | None = None
         self._stepwise: Stepwise | None = None
         self._reader: Reader | None = None
-        self._clock = _Clock()
+        self._clock = Clock()
         self._steps: dict[str, Step] = {s.name: s for s in plan.steps}
         self._by_name: dict[str, Tensor] = {t.name: t for t in plan.tensors}
-        self._sources = read_sources(plan, kernels, driver)
+        self._files = Path() if folder is None else folder
+        self._sources = read_sources(plan, kernels, driver, str(self._files / DRIVER))
         check_streams(
             [initial.stream_name(t) for t in plan.tensors if initial.is_random(t)]
             + sorted({f"dropout/{n.layer}" for n in plan.nodes if n.kind == "dropout_fwd"})
@@ -174,17 +111,12 @@ class CudaSession:
     def of_bundle(cls, bundle: Bundle, **options: Any) -> CudaSession:
         """The session of a bundle that was compiled for CUDA, with the cubin and cuDNN plans that it carries.
 
-        Options are those of the constructor. DriverError for a bundle of another target.
+        Options are those of the constructor. BundleError for a bundle of another target, or one whose parts do not
+        belong together.
         """
-        kernels, driver = source_texts(bundle)
-        if bundle.architecture is not None:
-            options.setdefault("architecture", bundle.architecture)
-            name = cubin_name(bundle.architecture)
-            if name in bundle.files and "cubin" not in options:
-                options["cubin"] = (bundle.path / name).read_bytes()
-        if CUDNN_PLANS in bundle.files and "plans" not in options:
-            options["plans"] = (bundle.path / CUDNN_PLANS).read_bytes()
-        return cls(bundle.plan, kernels, driver, **options)
+        parts = bundle_parts(bundle)
+        given: dict[str, Any] = {"architecture": parts.architecture, "cubin": parts.cubin, "plans": parts.plans}
+        return cls(bundle.plan, parts.kernels, parts.driver, folder=bundle.path, **(given | options))
 
     # ------------------------------------------------------------ start
 
@@ -199,11 +131,12 @@ class CudaSession:
         workspaces = {key: p.workspace for key, p in self._planned.items()}
         places, self.scratch_bytes = place_scratch(plan, scratch_sizes(sources.definitions, workspaces))
         arena = self._arena = DeviceArena(self._driver, plan, self.scratch_bytes, context.main)
-        self._staged, staging = self._stage()
-        self._prepare_ring()
+        staging = self._stage()
+        self._ring = Ring(context, plan, arena.address)
         linker = Linker(arena.address, plan.total, arena.scratch, places, functions, self._planned, staging)
-        linked: dict[int, Linked] = {i: linker.link(d) for i, d in enumerate(sources.definitions)}
-        self._linked = linked
+        linked = self._linked = {
+            i: linker.link(d, str(self._files / DRIVER)) for i, d in enumerate(sources.definitions)
+        }
         self._clock.lap("memory")
         if graphs:
             builder = self._builder = GraphBuilder(context, linked)
@@ -230,7 +163,7 @@ class CudaSession:
             )
             cubin, hit = made.code, made.hit
         module = self._module = self._driver.load_module(cubin)
-        functions = {name: self._driver.function(module, name) for name in names}
+        functions = {name: self._function(module, name) for name in names}
         shared: dict[str, int] = {}
         for definition in self._sources.definitions:
             for node in definition.nodes.values():
@@ -242,68 +175,36 @@ class CudaSession:
                 self._driver.allow_shared(functions[name], size)
         return functions, hit
 
+    def _function(self, module: Module, name: str) -> Function:
+        try:
+            return self._driver.function(module, name)
+        except DriverCallError as err:
+            if err.code != _NOT_FOUND:
+                raise
+            raise DriverError(
+                f"{self._files / DRIVER} launches the kernel {name}, which the device code does not have: compile the "
+                "network again"
+            ) from None
+
     def _plan_graphs(self, saved: bytes | None, choices: Mapping[str, str]) -> dict[str, dnn.Planned]:
-        users = self._sources.cudnn_users
-        if not users:
+        if not self._sources.cudnn_users:
             return {}
         planner = Planner(self._context.handle())
-        stored = dnn.read_plans(saved) if saved is not None else None
-        if stored is not None and stored.architecture != self._context.architecture:
-            raise DnnError(
-                f"the saved cuDNN plans are for {stored.architecture}, this GPU is {self._context.architecture}: "
-                "compile the network again for this GPU"
-            )
-        planned: dict[str, dnn.Planned] = {}
-        for key, layers in users.items():
-            description = self._sources.cudnn.get(key)
-            where = f"layer {', '.join(repr(x) for x in layers[:3])}"
-            if description is None:
-                raise DnnError(f"{where}: the driver describes no cuDNN graph {key}")
-            try:
-                if stored is not None and key in stored.data:
-                    planned[key] = dnn.load_plan(planner, key, description, stored)
-                else:
-                    planned[key] = dnn.make_plan(planner, key, description, choices.get(key))
-            except DnnError as err:
-                raise DnnError(f"{where}: {err}") from None
-        return planned
+        file = str(self._files / CUDNN_PLANS)
+        return plan_graphs(planner, self._sources, self._context.architecture, saved, choices, file)
 
-    def _stage(self) -> tuple[dict[str, host.StagedInput], dict[tuple[str, str], int]]:
-        staged: dict[str, host.StagedInput] = {}
+    def _stage(self) -> dict[tuple[str, str], int]:
+        """Pinned memory for the input buffers; addresses by (buffer, part)."""
         places: dict[tuple[str, str], int] = {}
         for buffer in _BUFFERS:
             label, data = (self._by_name.get(f"{part}_{buffer.lower()}") for part in ("label", "data"))
             if label is None or data is None:
                 continue
-            memory: list[NDArray[np.uint8]] = []
-            for part, tensor in (("label", label), ("data", data)):
-                address = self._pin(tensor.slot)
-                places[buffer, part] = address
-                memory.append(host.array_at(address, tensor.slot))
-            staged[buffer] = host.StagedInput(label, data, *memory)
-        self._reading: dict[str, Ticket | None] = dict.fromkeys(staged)
-        return staged, places
-
-    def _pin(self, size: int) -> int:
-        address = self._driver.allocate_pinned(max(size, 1))
-        self._pinned.append(address)
-        host.array_at(address, size).fill(0)
-        return address
-
-    def _prepare_ring(self) -> None:
-        """Pinned memory for results: per slot the bytes of R_RESULT as they lie in the arena, then the NaN flag."""
-        tensors = [self.plan.tensors[i] for i in result_tensors(self.plan)]
-        values = [t for t in tensors if t.region is Region.R_RESULT]
-        begin = min((t.offset for t in values), default=0)
-        end = max((t.offset + t.dtype.itemsize for t in values), default=0)
-        flag = next((t for t in tensors if t.name == FLAG), None)
-        self._result_span = (begin, end - begin)
-        self._flag = flag
-        self._slot_bytes = align_up(end - begin, SLOT_ALIGNMENT) + SLOT_ALIGNMENT
-        self._ring = self._pin(RING_SLOTS * self._slot_bytes) if values else 0
-        self._ring_used = 0
-        places = {t.name: (t.dtype.numpy, t.offset - begin) for t in values}
-        self._slot_type = slot_type(places, self._slot_bytes - SLOT_ALIGNMENT, self._slot_bytes)
+            memory = [pinned(self._context, t.slot, f"input buffer {buffer}") for t in (label, data)]
+            places |= {(buffer, p): m.ctypes.data for p, m in zip(("label", "data"), memory, strict=True)}
+            self._staged[buffer] = host.StagedInput(label, data, *memory)
+        self._reading = dict.fromkeys(self._staged)
+        return places
 
     # ------------------------------------------------------------ tensors
 
@@ -336,19 +237,25 @@ class CudaSession:
         self.write_bytes(tensor.offset, host.encode(tensor, array))
 
     def read_bytes(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """A copy of bytes of the arena."""
+        """A copy of bytes of the arena. ValueError for bytes outside it."""
         driver, arena = self._ready()
+        self._check_bytes(offset, size)
         memory = np.empty(size, np.uint8)
         driver.synchronize(self._context.main)
         driver.to_host(memory.ctypes.data, arena.address + offset, size)
         return memory
 
     def write_bytes(self, offset: int, memory: NDArray[np.uint8]) -> None:
-        """Set bytes of the arena."""
+        """Set bytes of the arena. ValueError for bytes outside it."""
         driver, arena = self._ready()
         source = np.ascontiguousarray(memory)
+        self._check_bytes(offset, source.nbytes)
         driver.synchronize(self._context.main)
-        driver.to_device(arena.address + offset, source.ctypes.data, source.size)
+        driver.to_device(arena.address + offset, source.ctypes.data, source.nbytes)
+
+    def _check_bytes(self, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > self.arena_bytes:
+            raise ValueError(f"bytes {offset} to {offset + size} lie outside the arena's {self.arena_bytes} bytes")
 
     def poison(self, value: int = 0xA5) -> None:
         """Set every byte of the arena and of the scratch memory, for tests: what nothing writes is then garbage."""
@@ -361,15 +268,13 @@ class CudaSession:
 
         Labels as int32 [n] and images [n, h, w, c] with their real channels, float32 where the network keeps them in
         half precision. Waits until the last launch that copies from the buffer is done; any thread may call it.
+        The arrays stay valid after the session's end, when nothing reads them any more.
         """
-        if buffer not in _BUFFERS:
-            raise ValueError(f"there are the input buffers A and B, not '{buffer}'")
-        if buffer not in self._staged:
-            raise ValueError(f"the plan '{self.plan.name}' has no input buffer {buffer}")
+        staged = self._buffer(buffer)
         self._check_column(column)
         if (ticket := self._reading[buffer]) is not None:
             ticket.settle()
-        return self._staged[buffer].arrays(column)
+        return staged.arrays(column)
 
     def pack(self, buffer: str) -> None:
         """Bring what was filled into a buffer's staging into the form that the device stores.
@@ -377,28 +282,36 @@ class CudaSession:
         A launch does it where it has not been done; calling it earlier, in the thread that fills, takes it off the
         launching thread.
         """
-        self._staged[buffer].pack()
+        self._buffer(buffer).pack()
+
+    def _buffer(self, buffer: str) -> host.StagedInput:
+        self._check_open()
+        if buffer not in _BUFFERS:
+            raise ValueError(f"there are the input buffers A and B, not '{buffer}'")
+        if buffer not in self._staged:
+            raise ValueError(f"the plan '{self.plan.name}' has no input buffer {buffer}")
+        return self._staged[buffer]
 
     # ------------------------------------------------------------ steps
 
     def run(self, step: str, column: int) -> None:
         """Run a step in a column to its end. ValueError for an unknown step, or one that does not run in the column."""
-        executable = self._executable(step, column)
         driver, _ = self._ready()
+        executable = self._executable(step, column)
         self._send(executable, executable.next())
         driver.synchronize(self._context.main)
 
     def launch(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> Ticket:
-        """Launch a step and return at once; with `beside` a second step, such as a transfer, runs in the same launch.
+        """Launch a step and return at once; with `beside` a second step runs in the same launch.
 
         The caller waits only where the last but one launch of the same kind has not been read yet, which keeps the host
-        from running ahead. `Ticket.wait` gives the batch's results.
+        from running ahead. `Ticket.wait` gives the batch's results. ValueError for two steps that would race: beside a
+        training or inference step there can be the transfer into the other input buffer.
         """
+        self._check_open()
         executable = self._executable(step, column, beside, beside_column)
-        self._ready()
         lane = executable.next()
         self._send(executable, lane)
-        self._driver.record(lane.event, self._context.main)
         ticket = Ticket()
         lane.last = ticket
         for buffer in executable.buffers:
@@ -417,14 +330,18 @@ class CudaSession:
             self._driver.launch_graph(lane.built.executable, self._context.main)
         else:
             assert self._stepwise is not None
+            self._context.use()
             self._stepwise.run(executable.order, lane.copies)
+            self._driver.record(lane.event, self._context.main)
 
     def results(self, step: str, column: int) -> Metrics | None:
         """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped."""
+        self._check_open()
         return self._executable(step, column).latest.metrics()
 
     def prepare(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> None:
-        """Make the graph of a launch now, so that its first launch allocates nothing."""
+        """Make the graph of a launch now, so that its first launch allocates nothing. ValueError as for `launch`."""
+        self._ready()
         self._executable(step, column, beside, beside_column)
         self._allocated = self.counters.allocations
 
@@ -437,6 +354,7 @@ class CudaSession:
             parts = [(self._step(step, column), column)]
             if beside is not None:
                 parts.append((self._step(beside, key[3]), key[3]))
+                check_pair(step, beside)
             order = compose(self.plan, parts)
             found = self._same.get(order.key)
             if found is None:
@@ -450,26 +368,17 @@ class CudaSession:
         return Executable(order, buffers, tuple(self._lane(order) for _ in range(LANES)))
 
     def _lane(self, order: Order) -> Lane:
-        driver, arena = self._ready()
-        results, copies = None, list[Copy]()
-        if order.results and self._ring:
-            if self._ring_used == RING_SLOTS:
-                raise CudaError(f"more than {RING_SLOTS // LANES} different launches with results")
-            target = self._ring + self._ring_used * self._slot_bytes
-            self._ring_used += 1
-            results = host.array_at(target, self._slot_bytes).view(self._slot_type)
-            begin, size = self._result_span
-            copies.append(Copy(target, arena.address + begin, size, "to_host"))
-            if self._flag is not None:
-                end = target + self._slot_bytes - SLOT_ALIGNMENT
-                copies.append(Copy(end, arena.address + self._flag.offset, self._flag.dtype.itemsize, "to_host"))
+        self._ready()
+        assert self._ring is not None
+        event = self._driver.event()
+        self._events.append(event)
+        results, copies = self._ring.slot() if order.results else (None, ())
         built = None
         if self._builder is not None:
-            built = self._builder.build(order, copies)
-            driver.upload(built.executable, self._context.main)
-        event = driver.event()
-        self._events.append(event)
-        return Lane(built, tuple(copies), results, event)
+            built = self._builder.build(order, copies, event)
+            self._graphs.append(built.executable)
+            self._driver.upload(built.executable, self._context.main)
+        return Lane(built, copies, results, event)
 
     def _step(self, name: str, column: int) -> Step:
         step = self._steps.get(name)
@@ -509,16 +418,17 @@ class CudaSession:
         return self._ready()[0].memory()[0]
 
     def node_map(self, step: str, column: int) -> list[tuple[int, str, str | None]]:
-        """For each graph node of a step, in order: the plan's node, its kind and its layer (-1 for result copies).
+        """For each graph node of a step, in order: the plan's node, its kind and its layer.
 
-        Empty in per-kernel mode.
+        The node is -1 for the copies of results and the event at the end. Empty in per-kernel mode.
         """
+        self._ready()
         executable = self._executable(step, column)
         built = executable.lanes[0].built
         found: list[tuple[int, str, str | None]] = []
         for position in built.nodes if built else ():
-            if position == len(executable.order.items):
-                found.append((-1, "results", None))
+            if position >= (ordinary := len(executable.order.items)):
+                found.append((-1, "results" if position == ordinary else "end", None))
             else:
                 index = executable.order.items[position][0]
                 found.append((index, self.plan.nodes[index].kind, self.plan.nodes[index].layer))
@@ -526,6 +436,7 @@ class CudaSession:
 
     def write_dot(self, step: str, column: int, path: str) -> None:
         """Write a step's CUDA graph as DOT text. ValueError in per-kernel mode."""
+        self._ready()
         if self._builder is None:
             raise ValueError("there are no graphs in per-kernel mode")
         self._builder.write_dot(self._executable(step, column).order, path)
@@ -548,41 +459,57 @@ class CudaSession:
 
     def save_plans(self) -> bytes:
         """The cuDNN plans in use, to be loaded on the same architecture without planning."""
+        self._check_open()
         return dnn.save_plans(self._planned, self._context.architecture)
 
     # ------------------------------------------------------------ end
 
-    def _ready(self) -> tuple[Any, DeviceArena]:
+    def _check_open(self) -> DeviceArena:
         if self._closed or self._arena is None:
             raise CudaError("the session is closed")
+        return self._arena
+
+    def _ready(self) -> tuple[Driver, DeviceArena]:
+        arena = self._check_open()
         self._context.use()
-        return self._driver, self._arena
+        return self._driver, arena
 
     def close(self) -> None:
-        """Wait for the device and give everything back; once."""
+        """Wait for the device and give everything back; once.
+
+        Everything is given back also where something fails, and the first error is raised then. What a user still
+        holds of the host memory goes when the user lets it go.
+        """
         if self._closed:
             return
         self._closed = True
-        context, driver = self._context, self._driver
-        context.use()
         if self._reader is not None:
-            self._reader.close()
-        try:
-            context.synchronize()
-        finally:
-            for lane in (lane for executable in self._same.values() for lane in executable.lanes):
-                if lane.built is not None:
-                    driver.destroy_exec(lane.built.executable)
-            for part in (self._builder, self._stepwise, self._arena):
-                if part is not None:
-                    part.close()
-            for event in self._events:
-                driver.destroy_event(event)
-            for address in self._pinned:
-                driver.free_pinned(address)
-            if self._module is not None:
-                driver.unload_module(self._module)
-            context.close()
+            self._reader.close(self._release)
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        release([self._destroy, self._forget, self._context.close])
+
+    def _destroy(self) -> None:
+        context, driver = self._context, self._driver
+        parts = [part for part in (self._builder, self._stepwise, self._arena) if part is not None]
+        with driver.current(context.context):
+            release(
+                [
+                    context.synchronize,
+                    *(partial(driver.destroy_exec, graph) for graph in self._graphs),
+                    *(part.close for part in parts),
+                    *(partial(driver.destroy_event, event) for event in self._events),
+                    *([] if self._module is None else [partial(driver.unload_module, self._module)]),
+                ]
+            )
+
+    def _forget(self) -> None:
+        """Let go of the host memory, which is freed when nobody else holds it."""
+        for held in (self._executables, self._same, self._staged, self._linked, self._reading):
+            held.clear()
+        self._ring = None
 
     def __enter__(self) -> CudaSession:
         return self

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from trc_runtime.cuda._cuda import Event, Stream
 from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.link import Copy, Dnn, Launch, Linked, Op, Zero
 from trc_runtime.cuda.order import Order
+from trc_runtime.cuda.release import release
 from trc_runtime.schema.graphs import StreamKind
 from trc_runtime.schema.plan import Plan
 
@@ -80,5 +82,4 @@ class Stepwise:
     def close(self) -> None:
         """Destroy the events."""
         events, self._events = self._events, []
-        for event in events:
-            self._driver.destroy_event(event)
+        release(partial(self._driver.destroy_event, event) for event in events)

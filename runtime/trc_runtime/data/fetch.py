@@ -25,6 +25,7 @@ from trc_runtime.data import idx
 from trc_runtime.data.dataset import FASHION, FILES, MNIST, Dataset, Normalisation, find_file, from_parts
 from trc_runtime.data.hub_wheel import read_wheel
 from trc_runtime.data.idx import DataError
+from trc_runtime.schema.caches import cache_folder
 from trc_runtime.schema.files import write_atomically
 
 LOG = logging.getLogger("trc.data")
@@ -37,6 +38,7 @@ Files = dict[str, bytes]
 MIRROR_TIMEOUT = 4.0
 """Seconds to wait for a mirror to answer: machines without internet must get on quickly."""
 
+_HERE = Path("data")
 _PACKAGE_TIMEOUT = 180.0
 _LIMIT = 64 << 20  # the largest of the files has 47,040,016 bytes
 
@@ -95,12 +97,6 @@ class Source:
     label: str
     get: Callable[[], Files]
     store: bool = True
-
-
-def cache_folder() -> Path:
-    """Where fetched files are kept: $XDG_CACHE_HOME/trc, or ~/.cache/trc."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "trc"
 
 
 def check(files: Mapping[str, bytes], published: Published) -> None:
@@ -221,7 +217,7 @@ def sources(published: Published, folder: Path | None = None) -> list[Source]:
     roots: list[Path] = [folder] if folder is not None else []
     if given := os.environ.get("TRC_DATA"):
         roots.append(Path(given))
-    roots += [cache_folder(), Path("data")]
+    roots += [*([] if (cached := cache_folder()) is None else [cached]), _HERE]
     places = [p for root in roots for p in (root / published.name, root)]
     if published.debian is not None:
         places.append(Path("/usr/share/datasets/fashion-mnist"))
@@ -253,21 +249,26 @@ def fetch_files(name: str, folder: Path | None = None, places: Sequence[Source] 
             continue
         LOG.info("%s: from %s", name, source.label)
         if source.store:
-            _store(files, cache_folder() / name)
+            _store(name, files)
         return files
     tried = "".join(f"\n  {label}: {reason}" for label, reason in failures)
     raise DataError(
         f"{name} could not be found or fetched. Put the four files\n  {', '.join(NAMES)}\n"
-        f"(plain or .gz) into {cache_folder() / name}, or name their folder in the variable TRC_DATA. Tried:{tried}"
+        f"(plain or .gz) into {(cache_folder() or _HERE) / name}, or name their folder in the variable TRC_DATA. "
+        f"Tried:{tried}"
     )
 
 
-def _store(files: Files, folder: Path) -> None:
+def _store(name: str, files: Files) -> None:
+    folder = cache_folder()
+    if folder is None:
+        LOG.warning("%s: the files are not kept, there is no home folder: set XDG_CACHE_HOME to a folder", name)
+        return
     try:
-        for name, data in files.items():
-            write_atomically(folder / name, data)
+        for file, data in files.items():
+            write_atomically(folder / name / file, data)
     except OSError as err:  # a full or read-only disk: this run has the data all the same
-        LOG.warning("%s: the files could not be kept: %s", folder, err)
+        LOG.warning("%s: the files could not be kept: %s", folder / name, err)
 
 
 def load(name: str, folder: Path | None = None, places: Sequence[Source] | None = None) -> Dataset:

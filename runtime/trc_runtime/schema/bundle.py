@@ -45,6 +45,16 @@ def cubin_name(architecture: str) -> str:
     return f"kernels.{architecture}.cubin"
 
 
+def seal_of(files: Mapping[str, str]) -> str:
+    """One SHA-256 over those files (names with their SHA-256) that were made from each other on the way to the GPU.
+
+    The manifest keeps it beside the files' own: a file that is exchanged for that of another bundle, and its checksum
+    with it, then shows.
+    """
+    made = sorted(i for i in files.items() if i[0] in (KERNELS, DRIVER, CUDNN_PLANS) or i[0].endswith(".cubin"))
+    return hashlib.sha256(json.dumps(made).encode()).hexdigest()
+
+
 class BundleError(ValueError):
     """A folder that is no bundle, of another version, or damaged."""
 
@@ -60,6 +70,8 @@ class Bundle:
     """File name to SHA-256."""
     architecture: str | None = None
     """The architecture that compiled parts were made for, None where there are none."""
+    seal: str | None = None
+    """`seal_of` the files when they were written, where there are compiled parts."""
 
     @property
     def state(self) -> Path | None:
@@ -107,7 +119,7 @@ def _write_folder(final: Path, files: Mapping[str, bytes], target: str, architec
             "format": _FORMAT,
             "version": BUNDLE_VERSION,
             "target": target,
-            **({} if architecture is None else {"architecture": architecture}),
+            **({} if architecture is None else {"architecture": architecture, "seal": seal_of(hashes)}),
             "files": hashes,
         }
         for name, body in files.items():
@@ -190,10 +202,8 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
         raise BundleError(f"{folder / PLAN}: {err}") from None
     if problems := list(islice(plan_problems(plan), 3)):
         raise BundleError(f"{folder / PLAN}: {'; '.join(problems)}")
-    architecture = manifest.get("architecture")
-    return Bundle(
-        folder, plan, str(manifest.get("target")), hashes, None if architecture is None else str(architecture)
-    )
+    architecture, seal = (None if (v := manifest.get(n)) is None else str(v) for n in ("architecture", "seal"))
+    return Bundle(folder, plan, str(manifest.get("target")), hashes, architecture, seal)
 
 
 def _read_manifest(folder: Path, any_version: bool = False) -> tuple[dict[str, object], dict[str, object]]:

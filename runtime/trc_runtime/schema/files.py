@@ -35,7 +35,8 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, *, make_folders:
 
 def is_special(path: Path) -> bool:
     """Whether a path names a device, a pipe or an open file (/dev/stdout): a rename would put it out of use."""
-    if path.absolute().parts[:2] in (("/", "dev"), ("/", "proc")):
+    parts = path.absolute().parts
+    if parts[:2] in (("/", "dev"), ("/", "proc")) and parts[:3] != ("/", "dev", "shm"):  # shm holds plain files
         return True
     try:
         mode = path.stat().st_mode

@@ -1,7 +1,8 @@
 """Compiles C with the system's compiler, once a machine, compiler and source; loads the convolutions' native.c.
 
 The library lies in `$TRC_CACHE_DIR`, else `$XDG_CACHE_HOME/trc`, else `~/.cache/trc`; where none of them can be
-written, in a directory that lives as long as the process. The compiler is `$CC`, else `cc`.
+written, a warning says so and it lies in a directory that lives as long as the process. The compiler is `$CC`, else
+`cc`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from trc_runtime.schema.caches import cache_folder, warn_once
+
 FLAGS = ("-O3", "-march=native", "-fno-tree-pre", "-std=gnu11", "-fPIC", "-shared")
 """GCC's elimination of partial redundancies costs the inner loops 15 %: it moves loads to where registers lack."""
 
 SECONDS = 120
 """How long the compiler may take."""
+
+
+_NOT_KEPT = "compiled C code is not kept and will be compiled again in the next process"
 
 
 class BuildError(Exception):
@@ -75,11 +81,15 @@ def build(source: bytes, stem: str, extra: tuple[str, ...] = ()) -> Path:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / name
-            if not path.exists():
+            if not path.is_file():
                 _compile([*command, *flags], source, path)
             return path
-        except OSError:
-            continue  # cannot be written: the next one
+        except OSError as err:  # cannot be written: the next one
+            if wanted:
+                warn_once(
+                    f"{_NOT_KEPT}, {directory} cannot be used ({err.strerror or err}): set TRC_CACHE_DIR to a folder "
+                    "that can be written"
+                )
     raise BuildError("there is no directory to write the compiled library to")
 
 
@@ -88,8 +98,10 @@ def _directories() -> list[Path | None]:
     given = os.environ.get("TRC_CACHE_DIR")
     if given:
         return [Path(given), None]
-    cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return [Path(cache_home) / "trc", None]
+    folder = cache_folder()
+    if folder is None:
+        warn_once(f"{_NOT_KEPT}, there is no home folder: set TRC_CACHE_DIR to a folder")
+    return [None] if folder is None else [folder, None]
 
 
 @cache

@@ -8,6 +8,7 @@ arguments, edges, captures, staging, results, counts. Importing this needs no co
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from trc_runtime.cpu import half
-from trc_runtime.cuda import _cudnn, dnn
+from trc_runtime.cuda import _cudnn, cubins, dnn
 from trc_runtime.cuda import context as context_module
 from trc_runtime.cuda import session as session_module
 from trc_runtime.cuda._cuda import OUT_OF_MEMORY, Counters
@@ -113,6 +114,11 @@ class FakeDriver:
 
     def make_current(self, context: str) -> None:
         assert context == "context"
+
+    @contextlib.contextmanager
+    def current(self, context: str) -> Any:
+        assert context == "context"
+        yield
 
     def memory(self) -> tuple[int, int]:
         used = sum(ctypes.sizeof(b) for b in self.blocks.values())
@@ -234,6 +240,9 @@ class FakeDriver:
 
     def add_zero(self, graph, after, context, address, size) -> FakeNode:
         return graph.add(after, lambda: ctypes.memset(address, 0, size) and None, "zero")
+
+    def add_record(self, graph, after, event) -> FakeNode:
+        return graph.add(after, lambda: self.record(event, 0), "record")
 
     def instantiate(self, graph: FakeGraph) -> list[FakeNode]:
         self.live["exec"] += 1
@@ -410,6 +419,7 @@ def install(monkeypatch: Any) -> None:
     monkeypatch.setattr(dnn, "make_plan", lambda planner, key, description, choice=None: FakePlanned(key, description))
     monkeypatch.setattr(dnn, "load_plan", lambda planner, key, description, saved: FakePlanned(key, description))
     monkeypatch.setattr(session_module, "compile_cubin", compile_for_host)
+    monkeypatch.setattr(cubins, "check_architecture", lambda architecture: None)
 
 
 def fake_session(plan: Plan, **options: Any) -> CudaSession:

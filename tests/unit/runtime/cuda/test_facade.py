@@ -53,6 +53,8 @@ assert d.shared_memory_limit(dev) == 232448 and d.memory() == (1 << 34, 1 << 35)
 d.device_count()
 c = d.retain_context(dev)
 d.make_current(c)
+with d.current(c):
+    d.device_count()
 s, e, timed = d.stream(), d.event(), d.event(True)
 assert d.address_of(s) == 0
 d.allocate(1 << 20), d.allocate_pinned(100)
