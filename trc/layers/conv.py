@@ -67,6 +67,11 @@ STATS, NORM, WGRAD_NORM = "stats", "norm", "wgrad_norm"
 FUSED_CHANNELS = 8
 """What Hopper's fused engines want input and output channels to be a multiple of."""
 
+FUSED_WINDOW = 32
+"""Places of a window up to which there are engines with a prologue, in forward and in the weight gradient: found by
+planning with frontend 1.18.0, cuDNN 9.19 and an H200's properties: 2 x 16 and 4 x 8 plan, 3 x 11 and 5 x 7 do not.
+Kernels are square here, so up to 5 x 5."""
+
 
 class ConvDescriptor(BaseDescriptor):
     """A square convolution, grouped or depthwise, with or without a bias."""
@@ -86,9 +91,9 @@ class ConvDescriptor(BaseDescriptor):
     def allowed(self, target: str, layer: Layer, candidates: Sequence[str], act: str) -> frozenset[str]:
         """The CPU has every form. Hopper's engines are float16 only and want plain groups and channels in eights.
 
-        They have a prologue only with relu, and in forward only together with the statistics (shared/measurements.md:
-        "sbr+fprop without stats has no engine at all"). With relu6 they plan, but forget the upper clip: seen on an
-        H200 with cuDNN 9.19.
+        They have a prologue only with relu and small windows, and in forward only together with the statistics
+        (shared/measurements.md: "sbr+fprop without stats has no engine at all"). With relu6 they plan, but forget the
+        upper clip: seen on an H200 with cuDNN 9.19.
         """
         if target == "cpu":
             return frozenset(candidates)
@@ -97,7 +102,7 @@ class ConvDescriptor(BaseDescriptor):
         if not fused or groups_of(layer) != 1 or any(c % FUSED_CHANNELS for c in channels):
             return frozenset()
         found = frozenset(candidates)
-        if act in (NO_ACT, RELU6):
+        if act in (NO_ACT, RELU6) or int_of(layer.op.properties["kernel"]) ** 2 > FUSED_WINDOW:
             found -= {NORM, WGRAD_NORM}
         return found if STATS in found else found - {NORM}
 

@@ -31,6 +31,18 @@ def net(
     return lower_to_plan(blueprint, target="cuda", precision=precision, batch=batch)
 
 
+def plan_all(plan: Plan) -> None:
+    """Let cuDNN plan every graph for an H200."""
+    from trc_runtime.cuda._cudnn import Planner
+
+    try:
+        planner = Planner(properties=PROPERTIES.read_text(encoding="utf-8"))
+    except MissingExtra as err:
+        pytest.skip(str(err))
+    for key, description in lower_plan(plan).descriptions.items():
+        assert dnn.make_plan(planner, key, description).plan.serialise()
+
+
 def node(plan: Plan, kind: str, layer: str, column: int = 0) -> CudnnNode:
     index = next(i for i, n in enumerate(plan.nodes) if (n.kind, n.layer) == (kind, layer))
     view = NodeView(plan, index, column)
@@ -134,6 +146,19 @@ def test_relu6_has_no_prologue() -> None:
     assert "materialise" in {n.kind for n in plan.nodes}
 
 
+@pytest.mark.parametrize("kernel", [1, 4, 5, 6, 7, 11])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_large_windows_have_no_prologue(kernel: int, stride: int) -> None:
+    """cuDNN 9.19 has no engine with a prologue for more than 32 places of a window."""
+    layers = trc.conv(16, 3, 1, 1), trc.bn(), trc.relu(), trc.conv(8, kernel, stride, kernel // 2), trc.bn(), trc.relu()
+    plan = net(*layers, trc.gap(), size=(32, 32, 3))
+    kinds = {n.kind for n in plan.nodes if n.layer == "conv2" and n.computation == "train"}
+    norms = {"conv_norm_stats_fwd", "conv_norm_bwd_weight"}
+    assert kinds & norms == (norms if kernel <= 5 else set())
+    assert ("conv_stats_fwd" in kinds) == (kernel > 5)
+    plan_all(plan)
+
+
 def test_depthwise_is_not_cudnns_and_other_groups_are() -> None:
     plan = net(trc.conv_dw(3, 1, 1), trc.relu(), trc.group_conv(16, 4, 3, 1, 1), trc.relu())
     owned = {
@@ -178,12 +203,4 @@ def test_descriptions_are_what_the_runtime_takes(model: str) -> None:
 @pytest.mark.parametrize("precision", ["amp-fp16", "amp-bf16", "fp32"])
 @pytest.mark.parametrize("model", ["lenet5", "resnet18"])
 def test_every_graph_has_a_deterministic_engine_without_a_device(model: str, precision: str) -> None:
-    from trc_runtime.cuda._cudnn import Planner
-
-    try:
-        planner = Planner(properties=PROPERTIES.read_text(encoding="utf-8"))
-    except MissingExtra as err:
-        pytest.skip(str(err))
-    plan = lower_to_plan(ZOO[model](), target="cuda", precision=precision, batch=8)
-    for key, description in lower_plan(plan).descriptions.items():
-        assert dnn.make_plan(planner, key, description).plan.serialise()
+    plan_all(lower_to_plan(ZOO[model](), target="cuda", precision=precision, batch=8))
