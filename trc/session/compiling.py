@@ -145,6 +145,7 @@ def compile(model: Model, **options: Unpack[CompileOptions]) -> Executable:
     """
     target = choose_target(str(with_defaults(options).get("target")))
     lowered = run_phases(model, options)
+    refuse_ranks(lowered.config)
     plan = lower_module(lowered.module, lowered.config)
     if target == "cuda":
         from trc.session import cuda
@@ -158,6 +159,15 @@ def compile(model: Model, **options: Unpack[CompileOptions]) -> Executable:
         return Executable(plan, CpuSession(plan), module=lowered.module)
     except (MemoryError, ValueError) as err:  # no room, or two random streams with one name's checksum
         raise CompileError(str(err)) from None
+
+
+def refuse_ranks(config: RunConfig) -> None:
+    """CompileError for several ranks: IR, plan and driver can be looked at for them, but nothing runs them yet."""
+    if config.world_size > 1:
+        raise CompileError(
+            f"world_size={config.world_size}: several ranks cannot be run yet, since the runtime has no collectives; "
+            "compile for world_size=1. trc.lower(...) and trc-compile --emit show the plan for more"
+        )
 
 
 def refuse_missing_kernels(plan: Plan) -> None:

@@ -19,7 +19,7 @@ from trc.diagnostics import CompileError
 from trc.interchange.arch_yaml import to_yaml
 from trc.interchange.table import plan_table
 from trc.session import cuda
-from trc.session.compiling import Lowered, refuse_missing_kernels, run_phases
+from trc.session.compiling import Lowered, refuse_missing_kernels, refuse_ranks, run_phases
 from trc.session.options import DEFAULTS, CompileOptions, choose_target, with_defaults
 from trc.tools.options import add_learning_options, add_model_options, learning_options, loss_of, model_options
 from trc_runtime.schema.bundle import CUDNN_PLANS, MODEL, PLAN, BundleError, write_bundle
@@ -170,6 +170,7 @@ def emitted(what: str, as_json: bool, lowered: Lowered) -> str:
 
 def write_target_bundle(path: str, lowered: Lowered, target: str, properties: str | None) -> str:
     """Lower to a plan and write the bundle for the target; what was written, or CompileError."""
+    refuse_ranks(lowered.config)
     plan = lower_module(lowered.module, lowered.config)
     files = {PLAN: plan.to_json().encode(), MODEL: module_text(lowered.module).encode()}
     architecture: str | None = None

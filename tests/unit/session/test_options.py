@@ -129,3 +129,10 @@ def test_an_unknown_input_is_named() -> None:
     with pytest.raises(CompileError, match=r"the input size of 'bare' is unknown: write input\(height"):
         resolve_input(BARE, None)
     assert resolve_input(BARE, (1, 2, 3)) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_several_ranks_are_refused_before_any_code(target: str) -> None:
+    with pytest.raises(CompileError, match=r"^error: world_size=2: several ranks .* compile for world_size=1\."):
+        trc.compile(NET, target=target, world_size=2)
+    assert "mean_allreduce" in str(trc.lower(NET, target=target, world_size=2))
