@@ -420,6 +420,7 @@ def nvrtc_version() -> tuple[int, int]:
 
 def nvrtc_architectures() -> list[str]:
     """The architectures that the run-time compiler makes code for, such as "sm_90". Needs no driver."""
+    nvrtc_version()  # says it where the library is missing
     code, numbers = _import("nvrtc").nvrtcGetSupportedArchs()
     if int(code):
         raise CudaError(f"nvrtcGetSupportedArchs failed: {code}")

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from trc_runtime.cpu.arena import LARGEST, ArenaError, format_bytes
 from trc_runtime.cuda._cuda import OUT_OF_MEMORY, Driver, Stream
-from trc_runtime.cuda.errors import CudaError, DriverCallError
+from trc_runtime.cuda.errors import DriverCallError
 from trc_runtime.schema.plan import Plan
 from trc_runtime.schema.regions import SLOT_ALIGNMENT, align_up
 
@@ -33,7 +33,7 @@ class DeviceArena:
             driver.zero(self.address, self.size, stream)
             driver.synchronize(stream)
         except BaseException:
-            with suppress(CudaError):  # the first error is the one to show
+            with suppress(Exception):  # the first error is the one to show
                 self.close()
             raise
 

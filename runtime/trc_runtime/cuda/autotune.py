@@ -55,6 +55,9 @@ class Machine:
     frontend: str
     cudnn: str
 
+    def __str__(self) -> str:
+        return f"{self.device} with cuDNN {self.cudnn} and its frontend {self.frontend}"
+
 
 @dataclass
 class Engines:
@@ -82,33 +85,40 @@ def read_engines(path: Path) -> Engines:
     """Read a file of measurements; CudaError says what is wrong with it."""
     try:
         if path.exists() and not path.is_file():  # reading a pipe would wait for ever
-            raise CudaError(f"{path}: not a file of measured engines, nor any other file")
-        parsed: Any = json.loads(path.read_text(encoding="utf-8"))
-        if parsed["format"] != _FORMAT or parsed["version"] != _VERSION:
-            raise CudaError(f"{path}: not a file of measured engines that this version reads")
-        machine = Machine(str(parsed["device"]), str(parsed["frontend"]), str(parsed["cudnn"]))
-        engines = cast("dict[str, dict[str, Any]]", parsed["engines"])
-        found = {str(key): _entry(path, key, entry) for key, entry in engines.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
-        raise CudaError(
-            f"{path}: cannot read the measured engines: {type(err).__name__}: {err}; where the file is damaged, delete "
-            "it to measure again"
-        ) from None
-    return Engines(machine, found)
+            raise CudaError(f"{path}: is not a file")
+        parsed: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as err:
+        raise CudaError(f"{path}: cannot read the measured engines: {err}; {_DELETE}") from None
+    document = cast("dict[str, object]", parsed) if isinstance(parsed, dict) else {}
+    if (document.get("format"), document.get("version")) != (_FORMAT, _VERSION):
+        raise CudaError(f"{path}: not a file of measured engines that this version reads; {_DELETE}")
+    facts = [document.get(name) for name in ("device", "frontend", "cudnn")]
+    engines = document.get("engines")
+    if not all(isinstance(fact, str) for fact in facts) or not isinstance(engines, dict):
+        raise CudaError(f"{path}: cannot read the measured engines: damaged; {_DELETE}")
+    found = {key: _entry(path, key, entry) for key, entry in cast("dict[str, object]", engines).items()}
+    return Engines(Machine(*map(str, facts)), found)
 
 
-def _entry(path: Path, key: str, entry: Mapping[str, Any]) -> tuple[str, float, float]:
-    name, times = entry["engine"], [entry[n] for n in ("microseconds", "heuristic_microseconds")]
+def _entry(path: Path, key: str, entry: object) -> tuple[str, float, float]:
+    fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+    name = fields.get("engine")
     if not isinstance(name, str) or not name:
-        raise _damaged(path, key, f"the engine {name!r} is no name")
-    for time in times:
+        raise _damaged(path, key, f"its 'engine' is {name!r}")
+    times: list[float] = []
+    for field_name in ("microseconds", "heuristic_microseconds"):
+        time = fields.get(field_name)
         if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= _LONGEST:
-            raise _damaged(path, key, f"{str(time)[:40]} is no time in microseconds")
-    return name, float(times[0]), float(times[1])
+            raise _damaged(path, key, f"its '{field_name}' are {str(time)[:40]}")
+        times.append(float(time))
+    return name, times[0], times[1]
 
 
 def _damaged(path: Path, key: str, what: str) -> CudaError:
-    return CudaError(f"{path}: damaged: entry {key!r}: {what}; delete the entry, and it is measured again")
+    return CudaError(f"{path}: cannot read the measured engines: the entry {key!r} is damaged: {what}; {_DELETE}")
+
+
+_DELETE = "delete it to measure again"
 
 
 def keys_of(sources: Sources, column: int = 0) -> list[str]:
@@ -137,7 +147,7 @@ def tune(sources: Sources, path: Path, device: int = 0) -> Engines:
         engines = read_engines(path) if path.exists() else Engines(machine)
         if engines.machine != machine:
             raise CudaError(
-                f"{path} was measured on {engines.machine}, this is {machine}: measure again in another file"
+                f"{path} was measured on {engines.machine}, here is {machine}: measure again in another file"
             )
         missing = [key for key in keys_of(sources) if key not in engines.found]
         if missing:

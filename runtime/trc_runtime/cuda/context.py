@@ -7,12 +7,16 @@ from functools import partial
 
 from trc_runtime.cuda import _cudnn
 from trc_runtime.cuda._cuda import Driver, Stream
-from trc_runtime.cuda.errors import CudaError, DeviceError
+from trc_runtime.cuda.errors import DeviceError
 from trc_runtime.cuda.release import release
 from trc_runtime.schema.graphs import StreamKind
 
 MINIMUM_DRIVER = 13000
 """The CUDA version that a driver must support: device code and cuDNN are those of CUDA 13.0."""
+
+
+MINIMUM_ARCHITECTURE = 80
+"""Products of matrices are emitted with instructions of sm_80."""
 
 
 def cuda_version(number: int) -> str:
@@ -42,7 +46,9 @@ def check_ordinal(ordinal: int, count: int) -> None:
 
 
 def check_architecture(wanted: str | None, found: str, name: str) -> None:
-    """DeviceError for a GPU of another architecture than a bundle's; `wanted` None stands for any."""
+    """DeviceError for a GPU that is too old, or of another architecture than a bundle's; `wanted` None is any."""
+    if int(found.removeprefix("sm_")) < MINIMUM_ARCHITECTURE:
+        raise DeviceError(f"this GPU ({name}) is {found}, target cuda needs sm_{MINIMUM_ARCHITECTURE} or newer")
     if wanted is not None and wanted != found:
         raise DeviceError(
             f"the bundle was compiled for {wanted}, this GPU ({name}) is {found}: compile it again for this GPU"
@@ -73,7 +79,7 @@ class Context:
             for kind in StreamKind:
                 self.streams[kind] = driver.stream()
         except BaseException:
-            with suppress(CudaError):  # the first error is the one to show
+            with suppress(Exception):  # the first error is the one to show
                 self.close()
             raise
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trc_runtime.cuda import _cuda
+from trc_runtime.cuda.context import MINIMUM_ARCHITECTURE
 from trc_runtime.cuda.errors import CompileProblem, MissingExtra
 from trc_runtime.schema import caches
 from trc_runtime.schema.caches import warn_once
@@ -60,12 +61,13 @@ def cache_folder() -> Path | None:
 
 
 def check_architecture(architecture: str) -> None:
-    """CompileProblem for an architecture that NVRTC makes no code for."""
-    supported = _cuda.nvrtc_architectures()
+    """CompileProblem for an architecture that NVRTC makes no code for, or that the kernels cannot do with."""
+    supported = [a for a in _cuda.nvrtc_architectures() if int(a.removeprefix("sm_")) >= MINIMUM_ARCHITECTURE]
     if architecture not in supported:
         version = ".".join(map(str, _cuda.nvrtc_version()))
         raise CompileProblem(
-            f"NVRTC {version} makes no code for the architecture {architecture}; it supports {', '.join(supported)}"
+            f"there is no code for the architecture {architecture}: with NVRTC {version} trc supports "
+            f"{', '.join(supported)}"
         )
 
 

@@ -102,7 +102,7 @@ class CudaSession:
         try:
             self._start(cubin, plans, choices or {}, graphs, cache)
         except BaseException:
-            with suppress(CudaError):  # the first error is the one to show
+            with suppress(Exception):  # the first error is the one to show
                 self.close()
             raise
         self._allocated = self.counters.allocations

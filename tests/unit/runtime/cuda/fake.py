@@ -202,7 +202,10 @@ class FakeDriver:
         self.live["module"] -= 1
 
     def function(self, module: Any, name: str) -> Any:
-        return getattr(module, f"run__{name}")
+        try:
+            return getattr(module, f"run__{name}")
+        except AttributeError:
+            raise DriverCallError("cuModuleGetFunction", "CUDA_ERROR_NOT_FOUND", "symbol not found", 500) from None
 
     def launch(self, function: Any, grid, block, shared, stream, params) -> None:
         self.counters.launches += 1

@@ -221,6 +221,8 @@ def test_messages(plan, monkeypatch) -> None:
             gpu.write("lr", np.zeros(2, np.float32))
         with pytest.raises(ValueError, match="buffers A and B, not 'C'"):
             gpu.staging("C", 0)
+        with pytest.raises(ValueError, match="buffers A and B, not 'Z'"):
+            gpu.pack("Z")
     monkeypatch.setattr(FakeDriver, "memory_limit", 1 << 14)
     with pytest.raises(ArenaError, match=r"needs .* free are .*\nlargest regions: (\w+ [0-9.]+ \w+(, )?){5}"):
         fake_session(plan)
@@ -232,6 +234,37 @@ def test_messages(plan, monkeypatch) -> None:
         fake_session(plan, architecture="sm_100")
     with pytest.raises(DeviceError, match=r"no GPU 3: this process sees 1 GPU \(0 to 0\)"):
         fake_session(plan, device=3)
+
+
+def test_bytes_outside_the_arena(plan) -> None:
+    with fake_session(plan) as gpu:
+        size = gpu.arena_bytes
+        assert gpu.read_bytes(size - 4, 4).size == 4
+        gpu.write_bytes(0, np.arange(3, dtype=np.int32))
+        assert gpu.read_bytes(0, 12).view(np.int32).tolist() == [0, 1, 2], "whatever the type, its bytes"
+        for offset, count in ((-1, 4), (size - 3, 4), (0, size + 1), (0, -1), (1 << 62, 1)):
+            with pytest.raises(ValueError, match=rf"bytes {offset} to {offset + count} lie outside the arena's {size}"):
+                gpu.read_bytes(offset, count)
+        with pytest.raises(ValueError, match="outside the arena"):
+            gpu.write_bytes(size, np.zeros(1, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("step", "beside"),
+    [
+        ("train_a", "train_a"),
+        ("train_a", "transfer_a"),
+        ("train_a", "clear_metrics"),
+        ("transfer_a", "transfer_b"),
+        ("transfer_b", "train_a"),
+        ("clear_metrics", "transfer_a"),
+    ],
+)
+def test_steps_that_would_race(plan, step: str, beside: str) -> None:
+    with fake_session(plan) as gpu:
+        for use in (gpu.launch, gpu.prepare):
+            with pytest.raises(ValueError, match=f"step '{beside}' cannot run beside '{step}'"):
+                use(step, 0, beside, 0)
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32])
