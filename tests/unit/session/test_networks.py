@@ -78,6 +78,12 @@ def test_generated_networks(case: Case) -> None:
     check_network(case)
 
 
+def test_images_of_one_column() -> None:
+    """PyTorch's batch norm has to be called with care there (see the interpreter)."""
+    net = trc.BluePrint(trc.seq(trc.bn(), trc.conv(3, 1), trc.bn(), trc.gap(), trc.fc(CLASSES)), "net", (2, 1, 1))
+    check_network(Case(net, batch=2, seed=0))
+
+
 @pytest.mark.accept
 @THOROUGH
 @given(networks())
