@@ -62,7 +62,6 @@ def check_float64(case: Case, exe: trc.Executable, expected: Expected) -> None:
 
 
 def check_network(case: Case) -> None:
-    note(str(case.net))
     expected: Expected | None = None
     for fuse, planner in ((True, "packed"), (False, "packed"), (True, "regions")):
         exe = compiled(case, precision="fp64", fuse=fuse, planner=planner)
@@ -75,6 +74,7 @@ def check_network(case: Case) -> None:
 @QUICK
 @given(networks())
 def test_generated_networks(case: Case) -> None:
+    note(str(case.net))
     check_network(case)
 
 
@@ -88,6 +88,7 @@ def test_images_of_one_column() -> None:
 @THOROUGH
 @given(networks())
 def test_five_hundred_generated_networks(case: Case) -> None:
+    note(str(case.net))
     check_network(case)
 
 
