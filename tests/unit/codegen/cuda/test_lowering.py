@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.codegen.cuda.differential import ULP, tensors
-from tests.unit.codegen.cuda.emulator import COMPILER, Emulator, check_launch
+from tests.unit.codegen.cuda.differential import tensors
+from tests.unit.codegen.cuda.emulator import COMPILER
 from tests.unit.codegen.cuda.products import products
 from tests.unit.codegen.cuda.update_golden import plan_of
-from trc.codegen.cuda.lowering import Lowered, lower, owns
+from tests.unit.codegen.cuda.whole import run_plan
+from trc.codegen.cuda.lowering import N, NodeView, lower, owns, view
 from trc.codegen.cuda.lowering.matmul import TILES, tile_of
 from trc.codegen.cuda.lowering.view import columns_first, rows_first
 from trc.diagnostics import CompileError
-from trc_runtime.cpu.session import CpuSession, bind_node
-from trc_runtime.schema.plan import Plan, RangeRef, TensorRef
-from trc_runtime.schema.regions import SLOT_ALIGNMENT, padded_elements, region_range
+from trc_runtime.schema.plan import Plan
+from trc_runtime.schema.regions import SLOT_ALIGNMENT, Region
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 8, 9, 12, 16, 18, 20, 24, 40, 72, 120, 160, 256, 257, 512, 1000])
@@ -50,6 +50,23 @@ def test_float64_is_refused() -> None:
     wide = tuple(replace(t, dtype=DType.F64) for t in plan.tensors)
     with pytest.raises(CompileError, match="f64, which exists on the CPU only"):
         lower(replace(plan, tensors=wide), 0, 0)
+
+
+def test_rows_of_different_length_are_refused_where_kernels_know_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.zeros((2, 4, 4, 3), np.float32)
+    plan = tensors("pool", "gap_fwd", {"x": x}, {"y": (2, 1, 1, 3)}, "fp16", regions={"x": Region.I_A_DATA}).plan
+    monkeypatch.setattr(view, "_ANY_PITCH", set())
+    with pytest.raises(CompileError, match=r"layer 'layer1': .*rows of 'x' are 4 elements long .* rows of 'y' 8, but"):
+        lower(plan, 0, 0)
+
+
+def test_counts_beyond_32_bits_are_refused() -> None:
+    plan = tensors("pool", "gap_fwd", {"x": np.zeros((1, 2, 2, 4), np.float32)}, {"y": (1, 1, 1, 4)}).plan
+    wide = tuple(replace(t, shapes=((1, 1 << 16, 1 << 15, 4),)) if t.name == "x" else t for t in plan.tensors)
+    with pytest.raises(CompileError, match="a map of 'x' has 2147483648 cells, more than 1073741824"):
+        lower(replace(plan, tensors=wide), 0, 0)
+    with pytest.raises(CompileError, match="kernel k counts with 32 bits, and its argument 'int n' is 2147483648"):
+        NodeView(plan, 0, 0).launch("k", "pool", "f(n)", [("int n", N(1 << 31))], (1, 1, 1), 32)
 
 
 def test_plain_convolutions_are_not_ours() -> None:
@@ -92,92 +109,6 @@ def _column(plan: Plan, index: int) -> int:
 
 
 # ---------------------------------------------------------------- whole plans
-
-STEPS = (("transfer_a", 0), ("train_a", 0), ("fold_bn", 0), ("transfer_a", 4), ("infer_a", 4))
-
-
-def run_plan(plan: Plan) -> int:
-    """Run a training and an inference step on the CPU target, and each node of ours in the emulator from the same
-    bytes. Returns how many were compared."""
-    session = CpuSession(plan)
-    session.initialise()
-    for span in plan.spans:
-        if span.name == "POOL":
-            session.arena[span.offset : span.offset + span.bytes] = 0xFF  # what nobody wrote is NaN
-    rng = np.random.default_rng(3)
-    names = {s.name: s for s in plan.steps}
-    chosen = [(names[s], c) for s, c in STEPS if s in names]
-    cast = [(names["cast_main"], 0)] if "cast_main" in names else []
-    lowered: dict[tuple[int, int], Lowered] = {}
-    for step, column in (*cast, *chosen):
-        lowered |= {(n, column): lower(plan, n, column) for n in step.nodes if owns(plan, n, column)}
-    emulator = Emulator({i.name: i for x in lowered.values() for i in (launch.instance for launch in x.launches)})
-    compared = 0
-    for step, column in (*cast, *chosen):
-        if step.name == "transfer_a":
-            labels, images = session.staging("A", column)
-            labels[...] = rng.integers(0, plan.config.num_classes, labels.shape)
-            images[...] = rng.standard_normal(images.shape).astype(images.dtype)
-        for n in step.nodes:
-            before = session.arena.copy()
-            bind_node(plan.nodes[n], column, session._memory)()
-            if (n, column) in lowered:
-                _compare(plan, n, column, lowered[n, column], emulator, before, session.arena)
-                compared += 1
-    return compared
-
-
-def _compare(
-    plan: Plan, n: int, column: int, lowered: Lowered, emulator: Emulator, before: np.ndarray, after: np.ndarray
-) -> None:
-    raw = np.empty(before.size + 512, np.uint8)
-    start = -raw.ctypes.data % 256
-    arena = raw[start : start + before.size]
-    arena[:] = before
-    scratch = np.full(lowered.scratch + 512, 0xFF, np.uint8)
-    scratch = scratch[-scratch.ctypes.data % 256 :]
-    for launch in lowered.launches:
-        check_launch(launch)
-    emulator.run(lowered.launches, arena, scratch)
-    node = plan.nodes[n]
-    mine = np.zeros(before.size, bool)
-    for operand in node.operands:
-        if not operand.access.writes:
-            continue
-        if isinstance(operand.ref, RangeRef):
-            regions = set(region_range(operand.ref.first, operand.ref.last))
-            spans = [s for s in plan.spans if s.name in {r.name for r in regions}]
-            for span in spans:
-                mine[span.offset : span.offset + span.bytes] = True
-            written = [t for t in plan.tensors if t.region in regions]
-        else:
-            assert isinstance(operand.ref, TensorRef)
-            written = [plan.tensors[operand.ref.tensor]]
-        for tensor in written:
-            shape = tensor.shapes[column]
-            if shape is None:
-                continue
-            size = padded_elements(shape, tensor.dtype, tensor.region) * tensor.dtype.itemsize
-            mine[tensor.offset : tensor.offset + size] = True
-            got, want = (
-                _numbers(a[tensor.offset : tensor.offset + size], tensor.dtype.value).reshape(*shape[:-1], -1)
-                for a in (arena, after)
-            )
-            got, want = got[..., : shape[-1]], want[..., : shape[-1]]
-            what = f"{node.kind} of {node.layer}: {tensor.name}"
-            assert np.isfinite(want).all(), f"{what}: the CPU's result is not finite"
-            ulp = ULP.get(tensor.dtype, 0.0)
-            # sums of gradients cancel: the bound is of the size of their terms
-            slack = 1e-4 * float(np.abs(want).max(initial=0)) * (1 if ulp else 0)
-            np.testing.assert_allclose(got, want, rtol=8 * ulp, atol=slack, err_msg=what)
-    assert (arena == before)[~mine].all(), f"{node.kind} of {node.layer} writes outside its results"
-
-
-def _numbers(raw: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "bf16":
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    kinds = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
-    return raw.view(kinds[dtype]).astype(np.float64)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

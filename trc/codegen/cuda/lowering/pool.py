@@ -13,6 +13,9 @@ _RESIDENT = 4
 _MOST_CELLS = 1 << 31
 """Kernels number the cells of an array with 32 bits."""
 
+_MOST_MEAN = 1 << 30
+"""Cells of a map, up to which those that a thread of the mean looks at can be numbered with 32 bits."""
+
 
 def _window(n: NodeView) -> tuple[int, int, int]:
     return n.integer("kernel"), n.integer("stride"), n.integer("padding")
@@ -115,6 +118,8 @@ def gap_fwd(n: NodeView) -> list[Launch]:
     _same_channels(n, x, y)
     v, t = vector_of(x, y), x.c_type
     cells = x.shape[1] * x.shape[2]
+    if cells > _MOST_MEAN:
+        raise n.problem(f"a map of '{x.name}' has {cells} cells, more than {_MOST_MEAN}")
     block = columns_first(y.pitch // v)
     return [
         n.launch(

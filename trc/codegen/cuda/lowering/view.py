@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from trc.codegen.cuda.lowering.launch import Arg, I, Instance, Launch, Lowered, P, Parameter, S
+from trc.codegen.cuda.lowering.launch import Arg, I, Instance, Launch, Lowered, N, P, Parameter, S
 from trc.diagnostics import CompileError, Diagnostic
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.kinds import Access
@@ -179,9 +179,9 @@ class NodeView:
     def one_pitch(self) -> None:
         """Refuse features and images of the same channels whose rows are padded differently."""
         found: dict[tuple[int, DType], Matrix] = {}
-        for role, operand in self._operands.items():
-            if isinstance(operand.ref, TensorRef) and self.tensor(role).region in _PADDED:
-                m = self[role]
+        for operand in self.node.operands:
+            if isinstance(operand.ref, TensorRef) and self.tensor(operand.name).region in _PADDED:
+                m = self[operand.name]
                 other = found.setdefault((m.channels, m.dtype), m)
                 if m.pitch != other.pitch:
                     raise self.problem(
@@ -266,6 +266,9 @@ class NodeView:
         """
         if not 0 < threads <= 1024 or not (0 < grid[0] < 1 << 31 and 0 < grid[1] < 1 << 16 and 0 < grid[2] < 1 << 16):
             raise self.problem(f"kernel {name} cannot be launched as {grid} blocks of {threads} threads")
+        for text, value in arguments:
+            if isinstance(value, N) and not -(1 << 31) <= value.value < 1 << 31:
+                raise self.problem(f"kernel {name} counts with 32 bits, and its argument '{text}' is {value.value}")
         parameters = tuple(Parameter(*text.rsplit(" ", 1)) for text, _ in arguments)
         instance = Instance(name, family, parameters, call, bound or threads, resident)
         return Launch(instance, grid, (threads, 1, 1), tuple(a for _, a in arguments))

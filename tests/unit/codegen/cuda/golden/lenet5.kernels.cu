@@ -1216,7 +1216,8 @@ DEVICE void softmax_backward(const float* __restrict__ probs, const int* __restr
 {
     constexpr int GROUPS = P / V;
     const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    const int n = (int)(at / GROUPS), c = (int)(at % GROUPS) * V;
+    const i64 n = at / GROUPS;
+    const int c = (int)(at % GROUPS) * V;
     if (n >= samples) return;
     const int right = label[n];
     const float factor = (float)((double)*scaling / samples);
@@ -1224,11 +1225,11 @@ DEVICE void softmax_backward(const float* __restrict__ probs, const int* __restr
 #pragma unroll
     for (int i = 0; i < V; ++i)
         if (c + i < K) {
-            x.at[i] = probs[(i64)n * K + c + i] - smoothing / K;
+            x.at[i] = probs[n * K + c + i] - smoothing / K;
             if (c + i == right) x.at[i] -= 1.f - smoothing;
             x.at[i] *= factor;
         }
-    store<V>(dlogits + (i64)n * P + c, narrow<T>(x));
+    store<V>(dlogits + n * P + c, narrow<T>(x));
 }
 
 // Optimizers as updates of whole ranges of float32 numbers, four at a time.
