@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -25,12 +26,19 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, *, make_folders:
             return
         final = Path(os.path.realpath(target))
         if make_folders:
-            final.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(final.parent)
         _replace(final, data)
     except OSError as err:
         if err.errno is not None:
             err.filename, err.filename2 = str(target), None
         raise
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # of what is in the way; as a reason it would speak of the file to write
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
 
 def is_special(path: Path) -> bool:

@@ -13,12 +13,15 @@ import pytest
 
 import trc_runtime.__main__ as runtime_main
 from tests.unit.runtime.cuda.fake import COMPILER, FakeDriver, compile_for_host, install
+from trc.diagnostics import CompileError
 from trc.session import compile, cuda, load
 from trc.tools import trc_compile, trc_run
-from trc_runtime.cuda import _cuda, _cudnn, cubins, dnn
+from trc_runtime.cuda import _cuda, _cudnn, autotune, cubins, dnn
 from trc_runtime.cuda import context as context_module
 from trc_runtime.cuda import session as session_module
-from trc_runtime.cuda.errors import MissingExtra
+from trc_runtime.cuda.autotune import Engines, Machine, keys_of
+from trc_runtime.cuda.bundle import Sources
+from trc_runtime.cuda.errors import DnnError, MissingExtra
 from trc_runtime.schema.config import Constant
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -162,6 +165,8 @@ def test_a_missing_extra_to_compile(bp: Path, module: str, extra: str, monkeypat
         monkeypatch.setattr(_cudnn, "Planner", lambda **_: None)
         monkeypatch.setattr(dnn, "make_plan", lambda *_: None)
         monkeypatch.setattr(dnn, "save_plans", lambda *_: b"")
+    else:
+        monkeypatch.setattr(cubins, "check_architecture", lambda _: None)
     monkeypatch.setitem(sys.modules, module, None)
     assert f"(extra '{extra}'): install it with  pip install 'trc[{extra}]'" in crossed(capsys, bp)
 
@@ -214,7 +219,16 @@ def test_a_kernel_that_does_not_compile(bp: Path, tmp_path: Path, monkeypatch: P
         (None, "cannot read the device properties"),
         ("{", "cannot read the device properties"),
         ("{}", "on the machine with the GPU  trc-run device FILE  writes them"),
-        ('{"deviceVer": 900}', "no device properties of cuDNN's"),
+        ('{"deviceVer": 900}', "for the GPU of '{path}' (sm_90): these are no device properties of cuDNN's: "),
+        ('{"deviceVer": 900}', "on the machine with the GPU  trc-run device FILE  writes them"),
+        (
+            '{"deviceVer": 500}',
+            "for the GPU of '{path}' (sm_50): there is no code for the architecture sm_50: with NVRTC",
+        ),
+        ('{"deviceVer": 750}', "(sm_75): there is no code for the architecture sm_75"),
+        ('{"deviceVer": 1010}', "(sm_101): there is no code for the architecture sm_101"),
+        ('{"deviceVer": 99999999999999999999}', "trc supports sm_80, "),
+        ('{"deviceVer": true}', "holds no device properties"),
     ],
 )
 def test_wrong_properties(bp: Path, tmp_path: Path, content: str | None, wanted: str, capsys: Capture) -> None:
@@ -224,7 +238,7 @@ def test_wrong_properties(bp: Path, tmp_path: Path, content: str | None, wanted:
         pytest.skip(str(err))
     if content is not None:
         (tmp_path / "gpu.json").write_text(content)
-    assert wanted in crossed(capsys, bp, tmp_path / "gpu.json")
+    assert wanted.replace("{path}", str(tmp_path / "gpu.json")) in crossed(capsys, bp, tmp_path / "gpu.json")
 
 
 def test_bfloat16_needs_a_gpu_that_has_it(bp: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -241,5 +255,37 @@ def test_properties_are_written(compiled: Path, tmp_path: Path, monkeypatch: Pat
     assert trc_run.main(["device", str(tmp_path / "gpu.json")]) == 0
     assert capsys.readouterr().out == f"wrote {tmp_path / 'gpu.json'}: NVIDIA Fake\n"
     assert cuda.read_properties(tmp_path / "gpu.json")[1] == "sm_90"
+    (tmp_path / "file").write_text("")
+    text = message(capsys, trc_run.main, "device", tmp_path / "file" / "gpu.json")
+    assert text.endswith(f"{tmp_path / 'file' / 'gpu.json'}: Not a directory\n")
+    with pytest.raises(CompileError, match=r"gpu\.json: Not a directory"):
+        cuda.write_properties(tmp_path / "file" / "gpu.json")
     monkeypatch.setattr(FakeDriver, "devices", 0)
     assert "no GPU 0" in message(capsys, trc_run.main, "device", tmp_path / "other.json")
+
+
+def test_an_old_gpu(bp: Path, compiled: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setattr(FakeDriver, "capability", (7, 5))
+    for text in in_all(capsys, bp, compiled):
+        assert text.endswith("this GPU (NVIDIA Fake) is sm_75, target cuda needs sm_80 or newer\n")
+
+
+def test_an_engine_that_cudnn_does_not_have(bp: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    install(monkeypatch)
+    make = dnn.make_plan
+
+    def refuse(planner: object, key: str, description: dnn.Description, choice: str | None = None) -> object:
+        if choice is not None:
+            raise DnnError(f"cuDNN has no engine for {dnn.describe(description)}: no plan named {choice}")
+        return make(planner, key, description)  # type: ignore[arg-type]
+
+    def measured(sources: Sources, path: Path) -> Engines:
+        return Engines(Machine("H200", "1", "9"), dict.fromkeys(keys_of(sources)[:1], ("eng999", 1.0, 2.0)))
+
+    monkeypatch.setattr(dnn, "make_plan", refuse)
+    monkeypatch.setattr(autotune, "tune", measured)
+    words = ("--target", "cuda", "--batch", "4", "--autotune", tmp_path / "engines.json")
+    text = message(capsys, trc_run.main, "bench", bp, *words)
+    assert f"{tmp_path / 'engines.json'}: the entry '" in text
+    assert "chooses the engine 'eng999', which cannot be used here: layer '" in text
+    assert text.endswith("no plan named eng999; delete the entry, or the file, and what is missing is measured again\n")

@@ -13,6 +13,7 @@ import pytest
 from trc_runtime.cpu.conv import build, depthwise, engine, gemm, native, team
 from trc_runtime.cpu.kernels import conv as kernels
 from trc_runtime.cpu.registry import lookup
+from trc_runtime.schema import caches
 
 from .conv_cases import Alone, params_of, run_alone, shapes_of
 from .reference import random
@@ -223,11 +224,36 @@ def test_built_once(fresh, tmp_path):
 
 
 @needs_compiler
-def test_where_nothing_can_be_written(fresh, tmp_path):
+def test_where_nothing_can_be_written(fresh, tmp_path, caplog):
+    caches.warn_once.cache_clear()
     (tmp_path / "file").write_text("")
     fresh.setenv("TRC_CACHE_DIR", str(tmp_path / "file" / "cache"))
     assert engine.choice().engine == "native"
     assert str(build._own_directory()) in engine.choice().reason
+    build.library.cache_clear()
+    build._failed_or_path.cache_clear()
+    assert isinstance(build.library(), ctypes.CDLL)
+    (text,) = [r.getMessage() for r in caplog.records if r.name == "trc.cache"]
+    assert f"{tmp_path / 'file' / 'cache'} cannot be used (Not a directory): set TRC_CACHE_DIR" in text
+
+
+@needs_compiler
+def test_without_a_home_folder(fresh, tmp_path, caplog):
+    """A user of a bare number, as in containers: no folder "~" is made in the current one."""
+
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    caches.warn_once.cache_clear()
+    for name in ("TRC_CACHE_DIR", "XDG_CACHE_HOME"):
+        fresh.delenv(name, raising=False)
+    fresh.setattr(Path, "home", home)
+    fresh.chdir(tmp_path)
+    assert engine.choice().engine == "native"
+    assert str(build._own_directory()) in engine.choice().reason
+    (text,) = [r.getMessage() for r in caplog.records if r.name == "trc.cache"]
+    assert text.endswith("there is no home folder: set TRC_CACHE_DIR to a folder")
+    assert not list(tmp_path.iterdir())
 
 
 @needs_compiler

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from trc_runtime.cuda import cubins
 from trc_runtime.cuda.errors import CompileProblem
+from trc_runtime.schema import caches
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
@@ -40,9 +43,79 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path) -> None:
         assert cubins.compile_cubin(SOURCE, "sm_90", cache=tmp_path).hit
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "cubin").write_text("a file where the folder should be")
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == "trc.cache"]
+
+
+@pytest.fixture
+def silent() -> Iterator[None]:
+    """No warning has been given yet."""
+    caches.warn_once.cache_clear()
+    yield
+    caches.warn_once.cache_clear()
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("where", ["file", "/proc/nope", "/dev/full", "/dev/null/x"])
+def test_a_cache_that_cannot_be_used_is_spoken_of_once(
+    where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("a file where the folder should be")
+    folder = tmp_path / where
+    for _ in range(2):
+        assert not cubins.compile_cubin(SOURCE, "sm_90", cache=folder).hit
+    (text,) = warnings(caplog)
+    assert text.startswith("compiled kernels are not kept and will be compiled again in the next process")
+    assert f"{folder / 'cubin'} cannot be used (" in text
+    assert text.endswith("set TRC_CACHE to a folder that can be written")
+
+
+@pytest.mark.usefixtures("silent")
+def test_without_a_home_folder(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("TRC_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert cubins.cache_folder() is None
+    for _ in range(2):
+        assert not cubins.compile_cubin(SOURCE, "sm_90").hit
+    (text,) = warnings(caplog)
+    assert text.endswith("there is no home folder: set TRC_CACHE to a folder")
+
+
+@pytest.mark.usefixtures("silent")
+def test_what_is_no_entry(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A pipe in the place of an entry would be waited for, for ever."""
+    cubins.compile_cubin(SOURCE, "sm_90", cache=tmp_path)
+    (file,) = (tmp_path / "cubin").iterdir()
+    file.unlink()
+    os.mkfifo(file)
     assert not cubins.compile_cubin(SOURCE, "sm_90", cache=tmp_path).hit
+    file.unlink()
+    file.mkdir()
+    assert not cubins.compile_cubin(SOURCE, "sm_90", cache=tmp_path).hit
+    (text,) = warnings(caplog)
+    assert f"{file.name} is not a file" in text
+
+
+def test_entries_have_the_permissions_that_the_user_wants(tmp_path: Path) -> None:
+    for mask, wanted in ((0o022, 0o644), (0o002, 0o664), (0o077, 0o600)):
+        old = os.umask(mask)
+        try:
+            cubins.compile_cubin(SOURCE, "sm_90", cache=tmp_path / oct(mask))
+        finally:
+            os.umask(old)
+        (file,) = (tmp_path / oct(mask) / "cubin").iterdir()
+        assert file.stat().st_mode & 0o777 == wanted
+
+
+def test_architectures() -> None:
+    cubins.check_architecture("sm_90")
+    for architecture in ("sm_50", "sm_75", "sm_101", "sm_99999"):
+        with pytest.raises(CompileProblem, match=rf"no code for the architecture {architecture}: .* sm_80, .*sm_90"):
+            cubins.check_architecture(architecture)
 
 
 def test_keys() -> None:

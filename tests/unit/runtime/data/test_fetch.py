@@ -57,6 +57,23 @@ def test_a_source_that_fails_is_followed_by_the_next_and_the_result_is_kept(smal
     assert np.array_equal(again.train.images, data.train.images)
 
 
+def test_without_a_home_folder(
+    small: fetch.Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user of a bare number, as in containers: the data is there, and is not kept."""
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+    assert fetch.sources(PUBLISHED["mnist"])[0].label == "folder data/mnist"
+    assert len(fetch.load("mnist", places=[Source("good", lambda: small)]).train) == 5
+    assert "the files are not kept, there is no home folder: set XDG_CACHE_HOME" in caplog.text
+    with pytest.raises(DataError, match="into data/mnist, or name"):
+        fetch.fetch_files("mnist", places=[_fail("x")])
+
+
 def test_wrong_bytes_are_refused_whatever_the_source(small: fetch.Files) -> None:
     wrong = small | {NAMES[1]: small[NAMES[1]][:-1] + b"\x07"}
     with pytest.raises(DataError, match=r"source: .*train-labels.*not the published file"):

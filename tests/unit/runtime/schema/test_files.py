@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trc_runtime.schema.files import write_atomically
+from trc_runtime.schema.files import is_special, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_appears(tmp_path: Path) -> None:
@@ -51,6 +51,20 @@ def test_errors_name_the_path_that_was_given(tmp_path: Path, name: str) -> None:
     assert err.value.filename == str(tmp_path / name)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
     assert (tmp_path / "file").read_bytes() == b"precious"
+
+
+def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("file/x", "file/folder/x"):
+        with pytest.raises(NotADirectoryError, match="Not a directory"):
+            write_atomically(tmp_path / name, b"")
+
+
+def test_shared_memory_holds_plain_files() -> None:
+    """Of what lies under /dev only devices and open files are written to in place."""
+    assert not is_special(Path("/dev/shm/trc-cache/x"))
+    assert is_special(Path("/dev/full"))
+    assert is_special(Path("/dev/stdout"))
 
 
 def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
