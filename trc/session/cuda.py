@@ -14,17 +14,12 @@ from trc.codegen.cuda.bundle import CudaCode, generate
 from trc.diagnostics import CompileError
 from trc_runtime.cuda.errors import CompileProblem, CudaError, DnnError, EngineError
 from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, KERNELS, MODEL, PLAN, STATE, Bundle, cubin_name
-from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.files import write_atomically
 from trc_runtime.schema.plan import Plan
 from trc_runtime.train.runner import Session
 
 if TYPE_CHECKING:
     from trc_runtime.cuda.session import CudaSession
-
-
-_BFLOAT16 = 80
-"""The first architecture with arithmetic in bfloat16, on its tensor cores."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +60,6 @@ def build(plan: Plan, properties: str | os.PathLike[str] | None = None) -> CudaF
     if properties is None:
         return CudaFiles(code.files)
     text, architecture = read_properties(properties)
-    if plan.config.precision is Precision.AMP_BF16 and int(architecture.removeprefix("sm_")) < _BFLOAT16:
-        raise CompileError(
-            f"the GPU of '{os.fspath(properties)}' ({architecture}) has no bfloat16: precision amp-bf16 needs "
-            f"sm_{_BFLOAT16} or newer; take amp-fp16"
-        )
     with messages():
         try:
             return CudaFiles(code.files, compile_for(code, text, architecture), architecture)

@@ -241,15 +241,6 @@ def test_wrong_properties(bp: Path, tmp_path: Path, content: str | None, wanted:
     assert wanted.replace("{path}", str(tmp_path / "gpu.json")) in crossed(capsys, bp, tmp_path / "gpu.json")
 
 
-def test_bfloat16_needs_a_gpu_that_has_it(bp: Path, tmp_path: Path, capsys: Capture) -> None:
-    turing = tmp_path / "turing.json"
-    turing.write_text(PROPERTIES.read_text().replace('"deviceVer":900', '"deviceVer":750'))
-    words = (bp, "--target", "cuda", "--precision", "amp-bf16", "-o", tmp_path / "never")
-    text = message(capsys, trc_compile.main, *words, "--device-properties", turing)
-    assert f"the GPU of '{turing}' (sm_75) has no bfloat16: precision amp-bf16 needs sm_80 or newer" in text
-    assert not (tmp_path / "never").exists()
-
-
 def test_properties_are_written(compiled: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(_cudnn, "device_properties", lambda _: json.dumps({"deviceVer": 900}))
     assert trc_run.main(["device", str(tmp_path / "gpu.json")]) == 0
