@@ -172,8 +172,8 @@ HALVES = {"fp16": Precision.AMP_FP16, "bf16": Precision.AMP_BF16}
 PACKED_HALF = ("weight", "scale", "shift", "shortcut_scale", "shortcut_shift")
 """Half operands whose channels are not padded in memory."""
 MASTER = (
-    *("gamma", "beta", "bias", "offset", "prev_mean", "prev_var", "next_mean", "next_var", "saved_mean", "saved_invstd"),
-    *("sum", "sumsq", "dgamma", "dbeta", "dbias", "probs", "loss", "top1", "top5", "dweight"),
+    *("gamma", "beta", "bias", "prev_mean", "prev_var", "next_mean", "next_var", "saved_mean", "saved_invstd"),
+    *("offset", "sum", "sumsq", "dgamma", "dbeta", "dbias", "probs", "loss", "top1", "top5", "dweight"),
 )
 """Operands that stay in the master type under mixed precision."""
 
