@@ -138,15 +138,21 @@ __all__ = [
     "tanh_act",
 ]
 
-_HOMES = ("trc.blueprint", "trc.diagnostics", "trc_runtime.schema.config", "trc.session")
-"""Where the names above live; a module is imported when one of them is first used, so that tools start fast."""
+_HOMES = {
+    "trc.diagnostics": ("CompileError",),
+    "trc.session": ("Executable", "compile", "load", "lower"),
+    "trc_runtime.schema.config": (
+        *("SGD", "WSD", "Adam", "AdamW", "Constant", "CosineAnnealing", "CosineWarmRestarts", "CrossEntropy"),
+        *("Exponential", "MultiStep", "Polynomial", "StepDecay"),
+    ),
+}
+"""Where names live that are not in trc.blueprint. A module is imported when one of its names is first used: tools start
+fast, and loading a bundle imports no compiler."""
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
-        for home in _HOMES:
-            found = getattr(import_module(home), name, None)
-            if found is not None:
-                globals()[name] = found
-                return found
-    raise AttributeError(f"module 'trc' has no attribute '{name}'")
+    if name not in __all__:
+        raise AttributeError(f"module 'trc' has no attribute '{name}'")
+    home = next((home for home, names in _HOMES.items() if name in names), "trc.blueprint")
+    found = globals()[name] = getattr(import_module(home), name)
+    return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import FileLineColLoc, NameLoc
-from xdsl.ir import Attribute, Operation
+if TYPE_CHECKING:  # what only runs a bundle has problems too, and should not wait for xDSL
+    from xdsl.ir import Attribute, Operation
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Location:
     @classmethod
     def from_attribute(cls, loc: Attribute) -> Location | None:
         """The place that an operation's location attribute names, or None for an unknown one."""
+        from xdsl.dialects.builtin import FileLineColLoc, NameLoc
+
         while isinstance(loc, NameLoc):
             loc = loc.location
         if isinstance(loc, FileLineColLoc):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from trc.codegen.cuda.bundle import CudaCode, generate
 from trc.diagnostics import CompileError
 from trc_runtime.cuda.errors import CompileProblem, CudaError, DnnError, EngineError
 from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, KERNELS, MODEL, PLAN, STATE, Bundle, cubin_name
@@ -19,6 +18,7 @@ from trc_runtime.schema.plan import Plan
 from trc_runtime.train.runner import Session
 
 if TYPE_CHECKING:
+    from trc.codegen.cuda.bundle import CudaCode
     from trc_runtime.cuda.session import CudaSession
 
 
@@ -56,6 +56,8 @@ def build(plan: Plan, properties: str | os.PathLike[str] | None = None) -> CudaF
     Needs no GPU. The properties are what `write_properties` writes on the device. Raises
     CompileError for a kind without kernel, a missing extra, a file that cannot be read, or a graph without an engine.
     """
+    from trc.codegen.cuda.bundle import generate  # a bundle opens without it
+
     code = generate(plan)
     if properties is None:
         return CudaFiles(code.files)

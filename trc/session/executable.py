@@ -8,12 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.printer import Printer
-
 from trc.diagnostics import CompileError
-from trc.dialects.parsing import parse_module
-from trc.interchange import torchvision
 from trc_runtime.cpu.session import CpuSession
 from trc_runtime.schema.bundle import MODEL, PLAN, STATE, Bundle, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.plan import Plan
@@ -22,7 +17,11 @@ from trc_runtime.train.checkpoint import CheckpointError
 from trc_runtime.train.runner import Runner, Session
 
 if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
     from trc.session.cuda import CudaFiles
+
+# What belongs to the compiler is imported where it is used: loading a bundle needs none of it.
 
 
 class Executable(Runner):
@@ -36,8 +35,9 @@ class Executable(Runner):
         module: ModuleOp | None = None,
         text: str | None = None,
         cuda: CudaFiles | None = None,
+        draw: bool = True,
     ) -> None:
-        super().__init__(plan, session)
+        super().__init__(plan, session, draw=draw)
         self._module = module
         self._text = text
         self._cuda = cuda
@@ -54,12 +54,16 @@ class Executable(Runner):
             return self._text
         stream = StringIO()
         if self._module is not None:
+            from xdsl.printer import Printer
+
             Printer(stream=stream).print_op(self._module)
         return stream.getvalue() + "\n"
 
     @cached_property
     def module(self) -> ModuleOp:
         """The same IR as operations; CompileError where there is none or a bundle's is damaged."""
+        from trc.dialects.parsing import parse_module
+
         return parse_module(self.ir, MODEL) if self._module is None else self._module
 
     def export_torchvision(self, path: str | os.PathLike[str], architecture: str | None = None) -> Path:
@@ -69,6 +73,8 @@ class Executable(Runner):
         `trc.interchange.torchvision.ARCHITECTURES` lists them. The file appears whole or not at all. CompileError for a
         network that is no such architecture.
         """
+        from trc.interchange import torchvision
+
         return torchvision.export_file(self.tensors, self.module, path, architecture)
 
     def import_torchvision(self, path: str | os.PathLike[str], architecture: str | None = None) -> None:
@@ -77,6 +83,8 @@ class Executable(Runner):
         Nothing is written before everything has been checked. CompileError names what is missing, unknown or of
         another shape or type.
         """
+        from trc.interchange import torchvision
+
         for name, array in torchvision.import_file(path, self.module, self.tensors, architecture).items():
             self.session.write(name, array)
         self._parameters_changed()
@@ -120,15 +128,15 @@ def load(path: str | os.PathLike[str]) -> Executable:
 def _open(bundle: Bundle) -> Executable:
     if MODEL not in bundle.files:
         raise CompileError(f"{bundle.path}: the bundle lacks {MODEL}")
-    plan, text = bundle.plan, bundle.text(MODEL)
+    plan, text, draw = bundle.plan, bundle.text(MODEL), bundle.state is None
     if bundle.target == "cpu":
         try:
-            return Executable(plan, CpuSession(plan), text=text)
+            return Executable(plan, CpuSession(plan), text=text, draw=draw)
         except (MemoryError, ValueError) as err:
             raise CompileError(f"{bundle.path}: {err}") from None
     if bundle.target == "cuda":
         from trc.session import cuda
 
         session, files = cuda.open_bundle(bundle)
-        return Executable(plan, session, text=text, cuda=files)
+        return Executable(plan, session, text=text, cuda=files, draw=draw)
     raise CompileError(f"{bundle.path} is compiled for target '{bundle.target}', which this version does not know")

@@ -58,8 +58,11 @@ class CpuSession:
         """All bytes of the plan, live."""
         return self._memory.arena
 
-    def initialise(self) -> None:
-        """Zero the arena and write every tensor's initial value; the same plan gives the same bytes."""
+    def initialise(self, *, draw: bool = True) -> None:
+        """Zero the arena and write every tensor's initial value; the same plan gives the same bytes.
+
+        Without `draw`, random ones stay zero: for a session that a checkpoint fills next.
+        """
         self._memory.arena.fill(0)
         generator = Philox()
         seed = self.plan.config.seed
@@ -67,7 +70,7 @@ class CpuSession:
             if tensor.name == SEED:
                 words = self._view(tensor).reshape(-1)
                 words.view(np.uint32)[:] = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
-            elif tensor.initial.rule not in ("zeros", "table"):
+            elif tensor.initial.rule not in ("zeros", "table") and (draw or not initial.is_random(tensor)):
                 initial.fill(tensor, self._view(tensor), seed, generator)
 
     def read(self, name: str) -> Array:

@@ -208,13 +208,18 @@ class CudaSession:
 
     # ------------------------------------------------------------ tensors
 
-    def initialise(self) -> None:
-        """Zero the arena and write every tensor's initial value; the same bytes as on the CPU."""
+    def initialise(self, *, draw: bool = True) -> None:
+        """Zero the arena and write every tensor's initial value; the same bytes as on the CPU.
+
+        Without `draw`, random ones stay zero: for a session that a checkpoint fills next.
+        """
         driver, arena = self._ready()
         driver.zero(arena.address, arena.size, self._context.main)
         driver.synchronize(self._context.main)
         generator = Philox()
         for tensor in self.plan.tensors:
+            if not draw and initial.is_random(tensor):
+                continue
             if (memory := host.first_values(tensor, self.plan.config.seed, generator)) is not None:
                 driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
 

@@ -46,103 +46,184 @@ def to_json(value: object) -> Json:
 
 def from_json(kind: type[T], value: object, where: str = "$") -> T:
     """Read a value of type `kind`; CodecError says what does not fit and where."""
-    return typing.cast(T, _read(kind, value, where))
+    try:
+        return typing.cast(T, _reader(kind)(value))
+    except _Misfit as err:
+        raise CodecError(f"{where}{err.path}: {err.text}") from None
+
+
+class _Misfit(Exception):
+    """What does not fit; `path` grows while it passes through the readers around."""
+
+    def __init__(self, text: str, path: str = "") -> None:
+        super().__init__(text)
+        self.text, self.path = text, path
+
+    def within(self, step: str) -> _Misfit:
+        """The same as seen from outside a step of the path."""
+        return _Misfit(self.text, step + self.path)
+
+
+_Reader = typing.Callable[[object], object]
+
+
+def _expected(wanted: str, value: object) -> _Misfit:
+    shown = repr(value)
+    return _Misfit(f"expected {wanted}, found {shown if len(shown) < 60 else shown[:57] + '...'}")
+
+
+def _name(kind: typing.Any) -> str:
+    return str(getattr(kind, "__name__", kind))
 
 
 @cache
-def _hints(kind: type) -> dict[str, typing.Any]:
-    return typing.get_type_hints(kind)
-
-
-def _fail(where: str, wanted: str, value: object) -> typing.NoReturn:
-    shown = repr(value)
-    raise CodecError(f"{where}: expected {wanted}, found {shown if len(shown) < 60 else shown[:57] + '...'}")
-
-
-def _read(kind: typing.Any, value: object, where: str) -> object:
-    origin = typing.get_origin(kind)
+def _reader(kind: typing.Any) -> _Reader:
+    """What reads a type: looked up once, since a plan has a hundred thousand values."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _read_union(typing.get_args(kind), value, where)
+        return _union_reader(args)
     if origin is tuple:
-        return _read_tuple(typing.get_args(kind), value, where)
+        return _list_reader(args[0]) if len(args) == 2 and args[1] is Ellipsis else _tuple_reader(args)
     if origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            _fail(where, "an object", value)
-        item = typing.get_args(kind)[1]
-        entries = typing.cast(dict[str, object], value)
-        return {k: _read(item, v, f"{where}.{k}") for k, v in entries.items()}
-    if kind is types.NoneType:
-        return None if value is None else _fail(where, "null", value)
+        return _mapping_reader(args[1])
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _read_enum(kind, value, where)
+        return _enum_reader(kind)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return _read_dataclass(kind, value, where)
+        return _dataclass_reader(kind)
     if isinstance(kind, type) and issubclass(kind, tuple):  # a named tuple of integers
-        width = len(typing.cast(typing.Any, kind)._fields)
-        items = _read_tuple((int,) * width, value, where)
-        return typing.cast(typing.Callable[..., object], kind)(*items)
-    return _read_scalar(kind, value, where)
+        make = typing.cast(typing.Callable[..., object], kind)
+        items = _tuple_reader((int,) * len(typing.cast(typing.Any, kind)._fields))
+        return lambda value: make(*typing.cast(tuple[object, ...], items(value)))
+    return _scalar_reader(kind)
 
 
-def _read_scalar(kind: typing.Any, value: object, where: str) -> object:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is not kind:
-        _fail(where, str(getattr(kind, "__name__", kind)), value)
-    return value
+def _scalar_reader(kind: typing.Any) -> _Reader:
+    name = "null" if kind is types.NoneType else _name(kind)
+
+    def read(value: object) -> object:
+        if type(value) is kind:
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        raise _expected(name, value)
+
+    return read
 
 
-def _read_enum(kind: type[Enum], value: object, where: str) -> Enum:
-    for member in kind:
-        if value == (member.value if isinstance(member.value, str) else member.name):
+def _enum_reader(kind: type[Enum]) -> _Reader:
+    members = {m.value if isinstance(m.value, str) else m.name: m for m in kind}
+
+    def read(value: object) -> object:
+        if isinstance(value, str) and (member := members.get(value)) is not None:
             return member
-    _fail(where, f"a {kind.__name__}", value)
+        raise _expected(f"a {kind.__name__}", value)
+
+    return read
 
 
-def _read_tuple(args: tuple[typing.Any, ...], value: object, where: str) -> tuple[object, ...]:
+def _as_list(value: object) -> list[object]:
     if not isinstance(value, list):
-        _fail(where, "a list", value)
-    items = typing.cast(list[object], value)
-    if len(args) == 2 and args[1] is Ellipsis:
-        return tuple(_read(args[0], v, f"{where}[{n}]") for n, v in enumerate(items))
-    if len(items) != len(args):
-        _fail(where, f"a list of {len(args)}", items)
-    return tuple(_read(a, v, f"{where}[{n}]") for n, (a, v) in enumerate(zip(args, items, strict=True)))
+        raise _expected("a list", value)
+    return typing.cast(list[object], value)
 
 
-def _read_union(args: tuple[typing.Any, ...], value: object, where: str) -> object:
-    if isinstance(value, dict):
-        name = typing.cast(dict[str, object], value).get("type")
-        for kind in args:
-            if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__name__ == name:
-                return _read_dataclass(kind, typing.cast(object, value), where)
-        names = ", ".join(str(getattr(k, "__name__", k)) for k in args)
-        _fail(f"{where}.type", f"one of {names}", name)
-    for kind in args:
+def _list_reader(item: typing.Any) -> _Reader:
+    read_item = _reader(item)
+
+    def read(value: object) -> object:
+        items = _as_list(value)
+        found: list[object] = []
         try:
-            return _read(kind, value, where)
-        except CodecError:
-            continue
-    _fail(where, " or ".join(str(getattr(k, "__name__", k)) for k in args), value)
+            for one in items:
+                found.append(read_item(one))
+        except _Misfit as err:
+            raise err.within(f"[{len(found)}]") from None
+        return tuple(found)
+
+    return read
 
 
-def _read_dataclass(kind: type, value: object, where: str) -> object:
-    if not isinstance(value, dict):
-        _fail(where, f"a {kind.__name__} object", value)
-    body = dict(typing.cast(dict[str, object], value))
-    if (name := body.pop("type", None)) != kind.__name__:
-        _fail(f"{where}.type", f"'{kind.__name__}'", name)
-    hints = _hints(kind)
-    names = [f.name for f in dataclasses.fields(kind)]
-    for key in body:
-        if key not in names:
-            raise CodecError(f"{where}: unknown key '{key}' in {kind.__name__}")
-    for key in names:
-        if key not in body:
-            raise CodecError(f"{where}: {kind.__name__} lacks '{key}'")
-    try:
-        return kind(**{n: _read(hints[n], body[n], f"{where}.{n}") for n in names})
-    except CodecError:
-        raise
-    except ValueError as err:
-        raise CodecError(f"{where}: {err}") from None
+def _tuple_reader(args: tuple[typing.Any, ...]) -> _Reader:
+    readers = [_reader(a) for a in args]
+
+    def read(value: object) -> object:
+        items = _as_list(value)
+        if len(items) != len(readers):
+            raise _expected(f"a list of {len(readers)}", items)
+        found: list[object] = []
+        try:
+            for reader, one in zip(readers, items, strict=True):
+                found.append(reader(one))
+        except _Misfit as err:
+            raise err.within(f"[{len(found)}]") from None
+        return tuple(found)
+
+    return read
+
+
+def _mapping_reader(item: typing.Any) -> _Reader:
+    read_item = _reader(item)
+
+    def read(value: object) -> object:
+        if not isinstance(value, dict):
+            raise _expected("an object", value)
+        found: dict[str, object] = {}
+        for key, one in typing.cast(dict[str, object], value).items():
+            try:
+                found[key] = read_item(one)
+            except _Misfit as err:
+                raise err.within(f".{key}") from None
+        return found
+
+    return read
+
+
+def _union_reader(args: tuple[typing.Any, ...]) -> _Reader:
+    classes = {k.__name__: k for k in args if isinstance(k, type) and dataclasses.is_dataclass(k)}
+    names = ", ".join(map(_name, args))
+
+    def read(value: object) -> object:
+        if isinstance(value, dict):
+            name = typing.cast(dict[str, object], value).get("type")
+            kind = classes.get(name) if isinstance(name, str) else None
+            if kind is None:
+                raise _expected(f"one of {names}", name).within(".type")
+            return _reader(kind)(typing.cast(object, value))
+        for other in args:
+            try:
+                return _reader(other)(value)
+            except _Misfit:
+                continue
+        raise _expected(" or ".join(map(_name, args)), value)
+
+    return read
+
+
+def _dataclass_reader(kind: type) -> _Reader:
+    hints = typing.get_type_hints(kind)
+    readers = {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}
+    keys = {"type", *readers}
+
+    def read(value: object) -> object:
+        if not isinstance(value, dict):
+            raise _expected(f"a {kind.__name__} object", value)
+        body = typing.cast(dict[str, object], value)
+        if (name := body.get("type")) != kind.__name__:
+            raise _expected(f"'{kind.__name__}'", name).within(".type")
+        if body.keys() != keys:
+            for key in body:
+                if key not in keys:
+                    raise _Misfit(f"unknown key '{key}' in {kind.__name__}")
+            raise _Misfit(f"{kind.__name__} lacks '{next(k for k in readers if k not in body)}'")
+        found: dict[str, object] = {}
+        for key, reader in readers.items():
+            try:
+                found[key] = reader(body[key])
+            except _Misfit as err:
+                raise err.within(f".{key}") from None
+        try:
+            return kind(**found)
+        except ValueError as err:
+            raise _Misfit(str(err)) from None
+
+    return read

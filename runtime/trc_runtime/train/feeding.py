@@ -25,8 +25,8 @@ BUFFERS = "ab"
 class Session(Protocol):
     """What the loop needs of a device's session; `CpuSession` is one."""
 
-    def initialise(self) -> None:
-        """Write every tensor's first value; the same plan gives the same bytes."""
+    def initialise(self, *, draw: bool = True) -> None:
+        """Write every tensor's first value; the same plan gives the same bytes. Without `draw` random ones are zero."""
         ...
 
     def read(self, name: str) -> NDArray[Any]:

@@ -54,16 +54,16 @@ class Listener(Protocol):
 
 
 class Runner:
-    """Trains and evaluates a plan on a session, which it initialises.
+    """Trains and evaluates a plan on a session, which it initialises (without `draw`, parameters stay zero).
 
     `epoch` counts the epochs that `run` has completed, those before a resumed checkpoint included.
     """
 
-    def __init__(self, plan: Plan, session: Session) -> None:
+    def __init__(self, plan: Plan, session: Session, *, draw: bool = True) -> None:
         self.plan = plan
         self.session = session
         self.epoch = 0
-        session.initialise()
+        session.initialise(draw=draw)
         self._limit = _largest(plan)
         self.tensors = Tensors(plan, session, self._parameters_changed)
         self._steps: dict[str, Step] = {s.name: s for s in plan.steps}

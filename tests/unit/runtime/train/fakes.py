@@ -94,7 +94,7 @@ class FakeSession:
         self._staging: dict[tuple[str, int], tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
         self._input: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
 
-    def initialise(self) -> None:
+    def initialise(self, *, draw: bool = True) -> None:
         for t in self.plan.tensors:
             shape = next(s for s in t.shapes if s is not None)
             self.values[t.name] = np.full(shape, t.initial.value, t.dtype.numpy)
