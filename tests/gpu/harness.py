@@ -178,7 +178,20 @@ def small_conv() -> trc.BluePrint:
     )
 
 
-NETS = {"small_mlp": small_mlp, "small_conv": small_conv}
+def first_layers() -> trc.BluePrint:
+    """What reads images, whose rows are padded to four elements in half precision, beside features, padded to eight."""
+    return trc.BluePrint(
+        trc.seq(
+            trc.add2(
+                trc.seq(trc.bn(), trc.maxpool(2, 2)), trc.seq(trc.conv_dw(3, 1, 1), trc.dropout(0.1), trc.avgpool(2, 2))
+            ),
+            *(trc.conv(16, 7, 1, 3, bias=True), trc.bn(), trc.relu(), trc.conv(16, 7, 1, 3), trc.bn(), trc.relu()),
+            *(trc.gap(), trc.fc(32), trc.relu(), trc.fc(10)),
+        )
+    )
+
+
+NETS = {"small_mlp": small_mlp, "small_conv": small_conv, "first_layers": first_layers}
 
 STEP_CASES: tuple[tuple[str, str, int, tuple[int, int, int]], ...] = (
     ("small_mlp", "fp32", 37, (8, 8, 1)),
@@ -192,6 +205,8 @@ STEP_CASES: tuple[tuple[str, str, int, tuple[int, int, int]], ...] = (
     ("small_conv", "fp32", 16, (16, 16, 3)),
     ("small_conv", "amp-fp16", 16, (16, 16, 3)),
     ("small_conv", "amp-bf16", 16, (16, 16, 3)),
+    ("first_layers", "amp-fp16", 16, (16, 16, 3)),
+    ("first_layers", "amp-bf16", 16, (16, 16, 1)),
     ("resnet18", "fp32", 8, (64, 64, 3)),
     ("resnet18", "amp-fp16", 8, (64, 64, 3)),
     ("resnet50", "amp-fp16", 8, (64, 64, 3)),

@@ -13,6 +13,7 @@ import pytest
 
 import trc_runtime.__main__ as runtime_main
 from tests.unit.runtime.cuda.fake import COMPILER, FakeDriver, compile_for_host, install
+from trc.codegen.cuda import bundle as cuda_bundle
 from trc.diagnostics import CompileError
 from trc.session import compile, cuda, load
 from trc.tools import trc_compile, trc_run
@@ -195,7 +196,7 @@ def test_a_kernel_that_does_not_compile(bp: Path, tmp_path: Path, monkeypatch: P
         _cudnn.versions()
     except MissingExtra as err:
         pytest.skip(str(err))
-    right = cuda.generate
+    right = cuda_bundle.generate
 
     def wrong(plan: object) -> object:
         code = right(plan)  # type: ignore[arg-type]
@@ -206,7 +207,7 @@ def test_a_kernel_that_does_not_compile(bp: Path, tmp_path: Path, monkeypatch: P
 
     monkeypatch.setenv("TRC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(context_module, "Driver", FakeDriver)
-    monkeypatch.setattr(cuda, "generate", wrong)
+    monkeypatch.setattr(cuda_bundle, "generate", wrong)
     for text in (crossed(capsys, bp), trained(capsys, bp)):
         assert "kernels.cu:" in text
         assert "(layer 'bn1') does not compile: identifier \"no_such_thing\" is undefined" in text
