@@ -11,6 +11,7 @@ from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.bundle import Bundle, BundleError, read_bundle
 from trc_runtime.schema.report import memory_report
 from trc_runtime.train import cli
+from trc_runtime.train.checkpoint import reading
 from trc_runtime.train.runner import Runner, Session
 
 
@@ -32,15 +33,16 @@ def _parser() -> cli.Parser:
 
 def open_bundle(bundle: Bundle) -> Runner:
     """A runner on the bundle's target, in the state that the bundle carries."""
-    try:
-        runner = Runner(bundle.plan, _open_session(bundle))
-    except BundleError:
-        raise
-    except ValueError as err:
-        raise BundleError(f"{bundle.path}: {err}") from None
-    if bundle.state is not None:
-        runner.load_checkpoint(bundle.state)
-    return runner
+    with reading(bundle.state) as saved:
+        try:
+            runner = Runner(bundle.plan, _open_session(bundle), draw=bundle.state is None)
+        except BundleError:
+            raise
+        except ValueError as err:
+            raise BundleError(f"{bundle.path}: {err}") from None
+        if (state := saved()) is not None:
+            runner.restore(state)
+        return runner
 
 
 def _open_session(bundle: Bundle) -> Session:

@@ -13,7 +13,7 @@ from trc_runtime.cpu.session import CpuSession
 from trc_runtime.schema.bundle import MODEL, PLAN, STATE, Bundle, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.plan import Plan
 from trc_runtime.schema.report import MemoryReport, memory_report
-from trc_runtime.train.checkpoint import CheckpointError
+from trc_runtime.train.checkpoint import CheckpointError, reading
 from trc_runtime.train.runner import Runner, Session
 
 if TYPE_CHECKING:
@@ -117,9 +117,10 @@ def load(path: str | os.PathLike[str]) -> Executable:
     """
     try:
         bundle = read_bundle(path)
-        exe = _open(bundle)
-        if bundle.state is not None:
-            exe.load_checkpoint(bundle.state)
+        with reading(bundle.state) as saved:
+            exe = _open(bundle)
+            if (state := saved()) is not None:
+                exe.restore(state)
     except (BundleError, CheckpointError) as err:
         raise CompileError(str(err)) from None
     return exe

@@ -81,14 +81,17 @@ class Sources:
         return {key: list(layers) for key, layers in found.items()}
 
 
-def read_sources(plan: Plan, kernels: str, driver: str, path: str = DRIVER) -> Sources:
-    """Execute a driver and record its definitions. DriverError where it does not belong to the plan or is damaged."""
+def read_sources(plan: Plan, kernels: str, driver: str, path: str = DRIVER, plan_sha256: str | None = None) -> Sources:
+    """Execute a driver and record its definitions. DriverError where it does not belong to the plan or is damaged.
+
+    `plan_sha256` is the plan's hash where the caller knows it: to find it takes a tenth of a second for a deep net.
+    """
     space: dict[str, Any] = {"__name__": "trc_driver", "__file__": path}
     try:
         exec(compile(driver, path, "exec"), space)
     except (Exception, SystemExit) as err:
         raise DriverError(f"{path} cannot be executed: {type(err).__name__}: {err}; {ANEW}") from err
-    wanted = plan_hash(plan)
+    wanted = plan_sha256 or plan_hash(plan)
     if (found := space.get("PLAN_SHA256")) != wanted:
         raise DriverError(
             f"{path} was made for another plan (SHA-256 {str(found)[:16]}..., this one's is {wanted[:16]}...); {ANEW}"

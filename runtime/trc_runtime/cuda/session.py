@@ -33,7 +33,7 @@ from trc_runtime.cuda.release import release
 from trc_runtime.cuda.ring import Metrics, Ring
 from trc_runtime.cuda.stepwise import Stepwise
 from trc_runtime.rng import Philox, check_streams
-from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, Bundle
+from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, PLAN, Bundle
 from trc_runtime.schema.plan import Plan, Step, Tensor
 
 Array = NDArray[Any]
@@ -50,7 +50,8 @@ class CudaSession:
     All memory is allocated, all code loaded and every step's graph made here; afterwards a step is one launch. `device`
     is the GPU's number. `cubin` and `plans` are a bundle's device code (for `architecture`) and all its cuDNN plans;
     where one is None it is made here. `choices` names the cuDNN engine of a graph by key. With `graphs=False` the same
-    calls run kernel by kernel, on five streams. Messages name the files of `folder`, the bundle's.
+    calls run kernel by kernel, on five streams. Messages name the files of `folder`, the bundle's; `plan_sha256` is the
+    hash of the plan's text, where it is known.
 
     Raises DeviceError, MissingExtra, ArenaError, CompileProblem, DnnError or DriverError, each with one message that
     says what to do.
@@ -70,6 +71,7 @@ class CudaSession:
         graphs: bool = True,
         cache: Path | None = None,
         folder: Path | None = None,
+        plan_sha256: str | None = None,
     ) -> None:
         self.plan = plan
         self._closed = False
@@ -90,7 +92,7 @@ class CudaSession:
         self._steps: dict[str, Step] = {s.name: s for s in plan.steps}
         self._by_name: dict[str, Tensor] = {t.name: t for t in plan.tensors}
         self._files = Path() if folder is None else folder
-        self._sources = read_sources(plan, kernels, driver, str(self._files / DRIVER))
+        self._sources = read_sources(plan, kernels, driver, str(self._files / DRIVER), plan_sha256)
         check_streams(
             [initial.stream_name(t) for t in plan.tensors if initial.is_random(t)]
             + sorted({f"dropout/{n.layer}" for n in plan.nodes if n.kind == "dropout_fwd"})
@@ -116,7 +118,8 @@ class CudaSession:
         """
         parts = bundle_parts(bundle)
         given: dict[str, Any] = {"architecture": parts.architecture, "cubin": parts.cubin, "plans": parts.plans}
-        return cls(bundle.plan, parts.kernels, parts.driver, folder=bundle.path, **(given | options))
+        given |= {"folder": bundle.path, "plan_sha256": bundle.files[PLAN]}
+        return cls(bundle.plan, parts.kernels, parts.driver, **(given | options))
 
     # ------------------------------------------------------------ start
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -137,13 +139,16 @@ def save_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
 
 
 @dataclass(frozen=True)
-class _File:
+class Saved:
+    """What a file holds: tensors by name, and what it says about them (empty for a file that is not trc's)."""
+
+    path: Path
     arrays: Arrays
     about: dict[str, Any]
 
 
-def _read(path: Path) -> _File:
-    """A safetensors file whose checksum, where it has one, holds."""
+def read(path: Path) -> Saved:
+    """Read a safetensors file and check its checksum, where it has one; CheckpointError says what is wrong."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
             metadata = cast("dict[str, str] | None", file.metadata())  # pyright: ignore[reportUnknownMemberType]
@@ -169,7 +174,7 @@ def _read(path: Path) -> _File:
             raise CheckpointError(f"{path}: checkpoint version {about.get('version')}, this trc reads {VERSION}")
         if about.get("sha256") != _digest(arrays, about):
             raise CheckpointError(f"{path}: damaged: its contents do not have the checksum written in it")
-    return _File(arrays, about)
+    return Saved(path, arrays, about)
 
 
 def _listed(names: list[str]) -> str:
@@ -199,12 +204,25 @@ def _check_tensors(path: Path, arrays: Arrays, wanted: list[Tensor], exact: bool
         raise CheckpointError(f"{path} does not fit this network: " + "; ".join(problems[:8]))
 
 
-def load(path: Path, plan: Plan, session: _ReadWrite) -> int:
+@contextmanager
+def reading(path: Path | None) -> Generator[Callable[[], Saved | None]]:
+    """Read a file (or none) in a thread of its own, while its session is being made ready.
+
+    What is yielded waits for the end and returns it, or raises CheckpointError.
+    """
+    if path is None:
+        yield lambda: None
+        return
+    with ThreadPoolExecutor(1, "trc-state") as pool:
+        yield pool.submit(read, path).result
+
+
+def restore(file: Saved, plan: Plan, session: _ReadWrite) -> int:
     """Restore a session from a checkpoint and return how many epochs were done.
 
-    Nothing is written before everything has been checked.
+    Nothing is written before everything has been checked. CheckpointError for one that does not fit.
     """
-    file = _read(path)
+    path = file.path
     if file.about.get("kind") != "checkpoint":
         raise CheckpointError(f"{path}: holds parameters only: training cannot be continued from it")
     wanted = state_tensors(plan)
@@ -236,7 +254,7 @@ def _brief(value: object) -> str:
 
 def label_smoothing(path: Path) -> float | None:
     """The label smoothing that a checkpoint was trained with; None where the file does not say."""
-    config: object = _read(path).about.get("config")
+    config: object = read(path).about.get("config")
     loss = cast(dict[str, Any], config).get("loss") if isinstance(config, dict) else None
     value = cast(dict[str, Any], loss).get("label_smoothing") if isinstance(loss, dict) else None
     return float(value) if isinstance(value, int | float) else None
@@ -247,7 +265,7 @@ def load_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
 
     Moments and counters of a checkpoint are left aside; floating-point types are converted.
     """
-    file = _read(path)
+    file = read(path)
     wanted = parameter_tensors(plan)
     arrays = file.arrays
     if file.about.get("kind") == "checkpoint":

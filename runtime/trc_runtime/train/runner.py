@@ -278,7 +278,11 @@ class Runner:
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Continue from a checkpoint of the same network and settings; CheckpointError names what differs."""
-        self.epoch = checkpoint.load(Path(path), self.plan, self.session)
+        self.restore(checkpoint.read(Path(path)))
+
+    def restore(self, saved: checkpoint.Saved) -> None:
+        """Continue from a checkpoint that has been read."""
+        self.epoch = checkpoint.restore(saved, self.plan, self.session)
         self._parameters_changed()
 
     def save_parameters(self, path: str | os.PathLike[str]) -> None:
