@@ -23,7 +23,7 @@ $(VENV)/.core: pyproject.toml $(VENV)/.venv
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(VENV)/.venv
-	@$(PIP) -e '.[test,dev]'
+	@$(PIP) -e '.[test,dev,cuda,cudnn]'
 	@touch $@ $(VENV)/.core
 
 run: $(VENV)/.core ## Install, fetch MNIST, train the MLP and print the table
