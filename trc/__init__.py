@@ -156,3 +156,7 @@ def __getattr__(name: str) -> object:
     home = next((home for home, names in _HOMES.items() if name in names), "trc.blueprint")
     found = globals()[name] = getattr(import_module(home), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

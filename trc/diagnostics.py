@@ -87,6 +87,10 @@ class CompileError(Exception):
         self.problems: tuple[Diagnostic, ...] = tuple(problems)
         super().__init__("\n".join(str(p) for p in self.problems))
 
+    def __reduce__(self) -> tuple[type[CompileError], tuple[Sequence[Diagnostic]]]:
+        """Travel between processes as the problems, not as their text."""
+        return type(self), (self.problems,)
+
     @classmethod
     def at(cls, op: Operation, message: str, layer: str | None = None) -> CompileError:
         """An error at the place of an operation."""

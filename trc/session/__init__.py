@@ -18,3 +18,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'trc.session' has no attribute '{name}'")
     found = globals()[name] = getattr(import_module(f"trc.session.{_HOMES.get(name, 'compiling')}"), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

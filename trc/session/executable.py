@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from trc.diagnostics import CompileError
 from trc_runtime.cpu.session import CpuSession
@@ -115,6 +115,8 @@ def load(path: str | os.PathLike[str]) -> Executable:
     Raises CompileError for a folder that is no bundle, of another version, damaged, or whose target cannot run here.
     Loading a bundle for target cuda executes its driver.py: load only what you would run.
     """
+    if not isinstance(cast(object, path), str | os.PathLike):
+        raise CompileError(f"trc.load takes the path of a bundle as text or a Path, not {path!r}")
     try:
         bundle = read_bundle(path)
         with reading(bundle.state) as saved:
