@@ -6,7 +6,6 @@ programs from.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,11 +25,6 @@ from trc_runtime.schema.bundle import (
     seal_of,
 )
 from trc_runtime.schema.plan import Plan
-
-
-def plan_hash(plan: Plan) -> str:
-    """What a driver's PLAN_SHA256 is compared with."""
-    return hashlib.sha256(plan.to_json().encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ def read_sources(plan: Plan, kernels: str, driver: str, path: str = DRIVER, plan
         exec(compile(driver, path, "exec"), space)
     except (Exception, SystemExit) as err:
         raise DriverError(f"{path} cannot be executed: {type(err).__name__}: {err}; {ANEW}") from err
-    wanted = plan_sha256 or plan_hash(plan)
+    wanted = plan_sha256 or plan.sha256()
     if (found := space.get("PLAN_SHA256")) != wanted:
         raise DriverError(
             f"{path} was made for another plan (SHA-256 {str(found)[:16]}..., this one's is {wanted[:16]}...); {ANEW}"
@@ -197,8 +191,3 @@ def _text(bundle: Bundle, name: str) -> str:
         return bundle.text(name)
     except UnicodeDecodeError as err:
         raise BundleError(f"{bundle.path / name} is not text in UTF-8: {err}; {ANEW}") from None
-
-
-def bundle_sources(bundle: Bundle) -> Sources:
-    """The sources of a bundle for CUDA; BundleError where it was compiled for another target or is damaged."""
-    return read_sources(bundle.plan, *source_texts(bundle), str(bundle.path / DRIVER))

@@ -21,7 +21,7 @@ from trc_runtime.cuda.bundle import bundle_parts, read_sources
 from trc_runtime.cuda.calls import DriverError, KernelCall
 from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.cubins import compile_cubin
-from trc_runtime.cuda.errors import CudaError, DriverCallError
+from trc_runtime.cuda.errors import ANEW, CudaError, DriverCallError
 from trc_runtime.cuda.graph import GraphBuilder
 from trc_runtime.cuda.launches import LANES, Clock, Executable, Lane, Report
 from trc_runtime.cuda.link import Copy, Linked, Linker
@@ -185,8 +185,7 @@ class CudaSession:
             if err.code != _NOT_FOUND:
                 raise
             raise DriverError(
-                f"{self._files / DRIVER} launches the kernel {name}, which the device code does not have: compile the "
-                "network again"
+                f"{self._files / DRIVER} launches the kernel {name}, which the device code does not have; {ANEW}"
             ) from None
 
     def _plan_graphs(self, saved: bytes | None, choices: Mapping[str, str]) -> dict[str, dnn.Planned]:

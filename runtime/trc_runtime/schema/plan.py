@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import cast
@@ -160,6 +161,10 @@ class Plan:
         """The plan as text; the same plan gives the same bytes."""
         document = {"format": "trc-plan", "version": PLAN_VERSION, "plan": to_json(self)}
         return json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n"
+
+    def sha256(self) -> str:
+        """The hash of the plan's text, by which a driver knows its plan."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str) -> Plan:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,20 @@ def test_images_of_one_column() -> None:
     """PyTorch's batch norm has to be called with care there (see the interpreter)."""
     net = trc.BluePrint(trc.seq(trc.bn(), trc.conv(3, 1), trc.bn(), trc.gap(), trc.fc(CLASSES)), "net", (2, 1, 1))
     check_network(Case(net, batch=2, seed=0))
+
+
+FORMS = ({}, {"bn1": "materialised"}, {"conv1": "plain"}, {"bn1": "materialised", "conv1": "plain"})
+
+
+@pytest.mark.parametrize("forms", FORMS, ids=str)
+def test_a_bias_in_front_of_a_batch_norm_in_every_form(forms: dict[str, str], tmp_path: Path) -> None:
+    """Left to the running mean or added, the network is the same."""
+    (tmp_path / "forms.json").write_text(json.dumps(forms))
+    layers = trc.conv(4, 3, 1, 1, bias=True), trc.bn(0.3, 1e-3), trc.relu(), trc.gap(), trc.fc(CLASSES)
+    case = Case(trc.BluePrint(trc.seq(*layers), "net", (6, 6, 3)), batch=3, seed=1)
+    exe = compiled(case, precision="fp64", choices=tmp_path / "forms.json")
+    exe.tensors["conv1.bias"] = np.linspace(-1, 1, 4).reshape(1, 1, 1, 4)
+    check_float64(case, exe, Expected(case, exe))
 
 
 @pytest.mark.accept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -35,11 +34,6 @@ _GLUE = "~"
 _NAMES = ("Arena", "Calls", "D", "F", "Host", "I", "N", "P", "S")
 
 
-def plan_sha256(plan: Plan) -> str:
-    """The hash by which a driver knows its plan."""
-    return hashlib.sha256(plan.to_json().encode()).hexdigest()
-
-
 def emit(plan: Plan, program: Program) -> str:
     """The text of driver.py; the same plan gives the same bytes."""
     body = "\n\n".join(_function(plan, function) for function in program.functions)
@@ -62,7 +56,7 @@ from __future__ import annotations
 
 from trc_runtime.cuda.calls import {", ".join(used)}
 
-PLAN_SHA256 = "{plan_sha256(plan)}"
+PLAN_SHA256 = "{plan.sha256()}"
 """Of plan.json, which says in what order the nodes run."""
 
 SCRATCH_BYTES = {program.scratch}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import overload
 
-from trc.layers.descriptor import Builder, Deferred, Layer, Materialised, Value
+from trc.layers.descriptor import Builder, Deferred, Descriptor, Layer, Materialised, Value
 from trc.layers.joining import ADD_FWD
 from trc.layers.system import COPY
 from trc.layers.values import NO_ACT
@@ -239,22 +239,22 @@ class LayerBuilder(Builder):
     @property
     def statistics(self) -> tuple[str, str] | None:
         """Where the result's only reader wants its channels' sums."""
-        network = self._trace.network
-        readers = network.readers[self._n]
-        if len(readers) != 1:
-            return None
-        reader = readers[0][0]
-        return network.descriptors[reader].statistics(network.layers[reader])
+        reader = self._only_reader()
+        return None if reader is None else reader[0].statistics(reader[1])
 
     @property
     def reader_masks(self) -> bool:
         """Whether the result's only reader applies the derivative of an activation."""
+        reader = self._only_reader()
+        return reader is not None and reader[0].masks(reader[1])
+
+    def _only_reader(self) -> tuple[Descriptor, Layer] | None:
         network = self._trace.network
         readers = network.readers[self._n]
         if len(readers) != 1:
-            return False
-        reader = readers[0][0]
-        return network.descriptors[reader].masks(network.layers[reader])
+            return None
+        index = readers[0][0]
+        return network.descriptors[index], network.layers[index]
 
     @property
     def output(self) -> str:

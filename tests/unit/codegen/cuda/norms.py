@@ -45,28 +45,18 @@ def norms() -> Iterator[Case]:
                 "sum": flat.sum(0).astype(np.float32).reshape(one),
                 "sumsq": (flat**2).sum(0).astype(np.float32).reshape(one),
             }
-            yield tensors(
-                f"finalize-{size}",
-                "bn_finalize",
-                {"x": x, **sums, **state},
-                {"scale": one, "shift": one, **stats},
-                dtype,
-                ulps=4,
-                absolute=1e-6,
-                eps=1e-5,
-                momentum=0.1,
-            )
-            yield tensors(
-                f"finalize-offset-{size}",
-                "bn_finalize",
-                {"x": x, **sums, **state, "offset": channel(rng, c)},
-                {"scale": one, "shift": one, **stats},
-                dtype,
-                ulps=4,
-                absolute=1e-6,
-                eps=1e-5,
-                momentum=0.1,
-            )
+            for name, more in (("finalize", {}), ("finalize-offset", {"offset": channel(rng, c)})):
+                yield tensors(
+                    f"{name}-{size}",
+                    "bn_finalize",
+                    {"x": x, **sums, **state, **more},
+                    {"scale": one, "shift": one, **stats},
+                    dtype,
+                    ulps=4,
+                    absolute=1e-6,
+                    eps=1e-5,
+                    momentum=0.1,
+                )
             yield tensors(
                 f"bn-{size}",
                 "bn_fwd",

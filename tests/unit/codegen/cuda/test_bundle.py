@@ -15,7 +15,7 @@ from trc.session import cuda
 from trc.session.compiling import lower_to_plan
 from trc.tools.trc_compile import main
 from trc_runtime.cuda import _cuda, cubins, dnn
-from trc_runtime.cuda.bundle import bundle_sources, read_sources
+from trc_runtime.cuda.bundle import read_sources, source_texts
 from trc_runtime.cuda.errors import DeviceError, MissingExtra
 from trc_runtime.cuda.null import check_sources
 from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, KERNELS, MODEL, NODEMAP, PLAN, cubin_name, read_bundle
@@ -76,7 +76,7 @@ def test_a_bundle_holds_the_sources(bp: Path, tmp_path: Path, capsys: pytest.Cap
     bundle = read_bundle(tmp_path / "out")
     assert (bundle.target, bundle.architecture) == ("cuda", None)
     assert set(bundle.files) == {PLAN, MODEL, KERNELS, DRIVER, NODEMAP}
-    assert check_sources(bundle_sources(bundle)) == []
+    assert check_sources(read_sources(bundle.plan, *source_texts(bundle))) == []
     again = tmp_path / "again"
     assert compiled(bp, again, "--precision", "amp-fp16") == 0
     assert read_bundle(again).files == bundle.files
@@ -105,7 +105,7 @@ def test_a_bundle_for_a_known_device_is_compiled_and_planned(bp: Path, tmp_path:
     assert compiled(bp, tmp_path / "out", *options) == 0
     bundle = read_bundle(tmp_path / "out")
     assert bundle.architecture == "sm_90"
-    sources = bundle_sources(bundle)
+    sources = read_sources(bundle.plan, *source_texts(bundle))
     code = (bundle.path / cubin_name("sm_90")).read_bytes()
     assert code.startswith(b"\x7fELF")
     assert all(name.encode() in code for name in sources.kernel_names)

@@ -15,7 +15,7 @@ from trc.codegen.cuda.program import lower_plan
 from trc.diagnostics import CompileError
 from trc.models import mlp
 from trc.session.compiling import lower_to_plan
-from trc_runtime.cuda.bundle import plan_hash, read_sources
+from trc_runtime.cuda.bundle import read_sources
 from trc_runtime.cuda.calls import ClearCall, CopyCall, CudnnCall, Host, KernelCall
 from trc_runtime.schema.plan import Plan
 
@@ -52,7 +52,7 @@ def executed(code: CudaCode) -> dict[str, Any]:
 
 def test_the_driver_says_what_it_belongs_to(plan: Plan, code: CudaCode) -> None:
     space = executed(code)
-    assert space["PLAN_SHA256"] == plan_hash(plan)
+    assert space["PLAN_SHA256"] == plan.sha256()
     assert space["KERNELS"] == tuple(code.program.instances)
     assert space["CUDNN"] == dict(code.program.descriptions)
     assert space["SCRATCH_BYTES"] == max(n.scratch for f in code.program.functions for n in f.nodes)

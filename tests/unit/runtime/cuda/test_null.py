@@ -12,7 +12,7 @@ import trc
 from tests.unit.runtime.cpu.plans import mlp_plan
 from trc.codegen.cuda.bundle import generate
 from trc.session.compiling import lower_to_plan
-from trc_runtime.cuda.bundle import Sources, plan_hash, read_sources
+from trc_runtime.cuda.bundle import Sources, read_sources
 from trc_runtime.cuda.calls import (
     Arena,
     Call,
@@ -248,4 +248,4 @@ def test_drivers_that_do_not_belong() -> None:
     with pytest.raises(DriverError, match="cannot be executed: ZeroDivisionError"):
         read_sources(mlp().plan, code.kernels, "1 / 0")
     with pytest.raises(DriverError, match="CAPTURES must list one function"):
-        read_sources(mlp().plan, code.kernels, f"PLAN_SHA256 = '{plan_hash(mlp().plan)}'\nCAPTURES = []")
+        read_sources(mlp().plan, code.kernels, f"PLAN_SHA256 = '{mlp().plan.sha256()}'\nCAPTURES = []")
