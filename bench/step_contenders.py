@@ -154,7 +154,8 @@ def launch_parts(contender: Contender, steps: int) -> dict[str, float]:
         spent.append(time.perf_counter() - begin)
         if bindings is not None:
             driver.counters.launches += 1
-            driver._check("cuGraphLaunch", error)
+            if error[0]:
+                driver._check("cuGraphLaunch", error)
 
     driver.launch_graph = launch_graph  # on the instance: hides the method
     try:

@@ -381,7 +381,7 @@ class Driver:
         """Launch an executable graph. Graph and stream know their context: it need not be the calling thread's."""
         self.counters.launches += 1
         error = self._d.cuGraphLaunch(executable, stream)
-        if int(error[0]):
+        if error[0]:
             self._check("cuGraphLaunch", error)
 
     def begin_capture(self, stream: Stream) -> None:

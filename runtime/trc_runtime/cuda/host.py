@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -107,6 +107,14 @@ def find(plan: Plan, by_name: dict[str, Tensor], name: str) -> Tensor:
     return by_name[name]
 
 
+class Waited(Protocol):
+    """A launch that can be waited for."""
+
+    def settle(self) -> None:
+        """Return when it is over; raises what went wrong."""
+        ...
+
+
 class StagedInput:
     """One input buffer on the host: pinned memory as the device stores it, and arrays for the caller to fill.
 
@@ -117,7 +125,10 @@ class StagedInput:
     def __init__(self, label: Tensor, data: Tensor, labels: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
         self._label, self._data = label, data
         self._labels, self._pinned = labels, images
-        self._dirty: int | None = None
+        self.dirty: int | None = None
+        """The column whose images wait for `pack`."""
+        self.reading: Waited | None = None
+        """The last launch that copies from here."""
         shapes = [(s, visible_shape(data, s)) for s in data.shapes if s is not None]
         dense = all(stored_bytes(data, s) == prod(v) * data.dtype.itemsize for s, v in shapes)
         direct = dense and not data.dtype.is_half
@@ -131,17 +142,17 @@ class StagedInput:
         labels = view(self._label, label, self._labels).reshape(-1)
         if self._loose is None:
             return labels, view(self._data, data, self._pinned)
-        self._dirty = column
+        self.dirty = column
         shape = visible_shape(self._data, data)
         return labels, self._loose[: prod(shape)].reshape(shape)
 
     def pack(self) -> None:
         """Round what was filled in last into the pinned memory; does nothing the second time."""
-        if self._dirty is None or self._loose is None:
+        if self.dirty is None or self._loose is None:
             return
-        shape = self._data.shapes[self._dirty]
+        shape = self._data.shapes[self.dirty]
         assert shape is not None
-        self._dirty = None
+        self.dirty = None
         seen = visible_shape(self._data, shape)
         target, source = view(self._data, shape, self._pinned), self._loose[: prod(seen)].reshape(seen)
         with np.errstate(all="ignore"):

@@ -2,76 +2,44 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 
-from trc_runtime.cuda._cuda import Event
 from trc_runtime.cuda.context import Context
-from trc_runtime.cuda.errors import CudaError
-from trc_runtime.cuda.ring import Metrics
-
-
-class Ticket:
-    """A launch under way.
-
-    A lock that is held until it is over: making one costs the launching thread a tenth of a `threading.Event`.
-    """
-
-    def __init__(self) -> None:
-        self._over = False
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        self._metrics: Metrics | None = None
-        self._error: BaseException | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the device has finished it."""
-        return self._over
-
-    def settle(self) -> None:
-        """Wait until it is done (not a call of the driver); raises what went wrong on the device."""
-        if not self._over:
-            with self._lock:
-                pass
-        if self._error is not None:
-            raise CudaError(f"a launch failed: {self._error}") from self._error
-
-    def wait(self) -> Metrics | None:
-        """Wait, and return the batch's results (None for a launch without)."""
-        self.settle()
-        return self._metrics
-
-    def finish(self, metrics: Metrics | None, error: BaseException | None = None) -> None:
-        """Say that it is over, once; the reader's business."""
-        self._metrics, self._error = metrics, error
-        self._over = True
-        self._lock.release()
-
-
-_Item = tuple[Event, Ticket, Callable[[], Metrics | None]]
+from trc_runtime.cuda.launches import Lane
 
 
 class Reader:
-    """Follows launches in order: waits for the event behind each, reads its results, finishes its ticket."""
+    """Follows launches in order: waits for the event behind each, reads its results, finishes its ticket.
+
+    It sleeps until somebody asks for a ticket that is not over, and then works until nothing is under way. Waking a
+    thread for every launch would cost the launching thread more than all the rest (a system call, on virtual machines
+    an interrupt of another processor).
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self.pending: deque[Lane] = deque()
+        """What has been launched and has to be finished, in order; the launching thread appends."""
+        # Whoever puts may be interrupted by Python's collector, which may put too: SimpleQueue allows it, locks do not.
+        self._calls: SimpleQueue[bool] = SimpleQueue()
         self._then: Callable[[], None] | None = None
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="trc-reader", daemon=True)
         self._thread.start()
 
-    def follow(self, event: Event, ticket: Ticket, results: Callable[[], Metrics | None]) -> None:
-        """Finish the ticket with `results()` once the event has passed."""
-        self._queue.put((event, ticket, results))
+    def wake(self) -> None:
+        """Finish what is under way."""
+        self._calls.put(True)
 
     def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            self._finish(*item)
-            del item  # waiting for the next one must not keep this one's memory
+        going = True
+        while going:
+            going = self._calls.get()
+            while self.pending:
+                self._finish(self.pending.popleft())
         then, self._then = self._then, None
         try:
             if then is not None:
@@ -79,17 +47,18 @@ class Reader:
         except BaseException as err:
             self._failed = err
 
-    def _finish(self, event: Event, ticket: Ticket, results: Callable[[], Metrics | None]) -> None:
+    def _finish(self, lane: Lane) -> None:
+        """Wait for a launch and finish its ticket, with an error where one occurs."""
         try:
             self._context.use()
-            self._context.driver.wait_event(event)
-            metrics = results()
+            self._context.driver.wait_event(lane.event)
+            metrics = lane.metrics()
         except BaseException as err:
-            ticket.finish(None, err)
+            lane.finish(None, err)
         else:
-            ticket.finish(metrics)
+            lane.finish(metrics)
         finally:
-            del ticket, results  # an error remembers this call, and would keep them and itself alive in a circle
+            del lane  # an error remembers this call, and would keep it alive
 
     def close(self, then: Callable[[], None]) -> None:
         """Finish everything that is under way, end the thread, and let it do what comes `then`, whose error is raised.
@@ -98,7 +67,7 @@ class Reader:
         call this in the reader's own thread, which cannot wait for itself, and Ctrl-C may end the caller's wait.
         """
         self._then = then
-        self._queue.put(None)
+        self._calls.put(False)
         if threading.current_thread() is self._thread:
             return
         self._thread.join()

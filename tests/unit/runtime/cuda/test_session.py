@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from tests.unit.runtime.cpu.plans import mlp_plan
 from tests.unit.runtime.cuda.fake import FakeDriver, driver_of, fake_session, install
 from trc_runtime.cpu.arena import ArenaError
 from trc_runtime.cpu.session import CpuSession
-from trc_runtime.cuda.errors import CudaError, DeviceError
+from trc_runtime.cuda.errors import CudaError, DeviceError, DriverCallError
+from trc_runtime.cuda.launches import LANES
+from trc_runtime.cuda.reader import Reader
 from trc_runtime.schema.dtypes import Precision
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -135,6 +138,48 @@ def test_staging_waits_for_its_reader(plan) -> None:
             gpu.launch("transfer_a", 0)
             gpu.launch("train_a", 0)
         np.testing.assert_array_equal(gpu.read("data_a"), batch(19)[0])
+
+
+def test_a_launch_wakes_nobody(plan, monkeypatch) -> None:
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        fill(gpu, "A", 0, *batch(0))
+        gpu.run("transfer_a", 0)
+        gpu.run("train_a", 0)
+        woken: list[int] = []
+        original = Reader.wake
+        monkeypatch.setattr(Reader, "wake", lambda self: (woken.append(1), original(self)))
+        tickets = [gpu.launch("train_a", 0) for _ in range(LANES)]
+        assert not woken
+        while not all(t.done for t in tickets):  # asks, and does not wait
+            time.sleep(0.001)
+        assert all(t.wait() is not None for t in tickets)
+        assert len({t.wait().loss for t in tickets}) == LANES
+
+
+def test_launches_that_nobody_waits_for(plan) -> None:
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        fill(gpu, "A", 0, *batch(0))
+        gpu.launch("transfer_a", 0)
+        for _ in range(9):
+            gpu.launch("train_a", 0)
+        last = gpu.launch("train_a", 0)
+    assert last.done
+    assert driver_of(gpu).counters.launches == 11
+
+
+def test_a_failure_that_nobody_waits_for_comes_with_a_later_launch(plan, monkeypatch) -> None:
+    def failing(self: FakeDriver, event: list[int]) -> None:
+        raise DriverCallError("cuEventSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal address", 700)
+
+    with fake_session(plan) as gpu:
+        monkeypatch.setattr(FakeDriver, "wait_event", failing)
+        for _ in range(LANES):
+            gpu.launch("train_a", 0)
+        with pytest.raises(CudaError, match="a launch failed: cuEventSynchronize failed"):
+            gpu.launch("train_a", 0)
+        monkeypatch.undo()
 
 
 def test_staging_has_the_shape_of_its_column(plan) -> None:
