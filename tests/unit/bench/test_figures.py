@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,6 +37,22 @@ def test_inside_the_band_and_inside_the_wide_one() -> None:
     assert (found["of"], found["within"], found["within_wide"]) == (4, 2, 3)
     assert not found["all_within_wide"]
     assert band([float("nan")], [[1.0], [2.0]])["within_wide"] == 0
+
+
+def test_the_mean_of_all_runs_is_compared_and_each_run_too() -> None:
+    from gpu_curves import add_bands
+
+    result: dict[str, Any] = {
+        "trc": {"1": {"losses": [1.0, 1.0, 9.0, 9.0]}, "2": {"losses": [4.0, 4.0, 3.0, 3.0]}},
+        "torch": {"1": {"losses": [2.0, 2.0, 3.0, 3.0]}, "2": {"losses": [3.0, 3.0, 5.0, 5.0]}},
+    }
+    add_bands(result, 2)
+    assert [g["trc"] for g in result["bands"]["mean"]["groups"]] == [2.5, 6.0]
+    assert {name: found["within"] for name, found in result["bands"].items()} == {"mean": 1, "1": 0, "2": 1}
+    result["torch"].pop("2")
+    result.pop("bands")
+    add_bands(result, 2)
+    assert "bands" not in result, "one run has no spread"
 
 
 def test_all_runs_see_the_same_batches() -> None:
