@@ -11,8 +11,9 @@ cudnn.benchmark. The rates are low enough for the loss to fall during all of the
 chaotic (two PyTorch runs from the same weights differ as much as two seeds), and once the batches are known by heart
 the curves differ by dropout's noise only.
 
-A seed gives the initial weights: PyTorch's runs begin with the very weights that trc draws with their seeds, so that
-all runs draw from one distribution and only seeds and arithmetic differ. Dropout's masks differ in every run.
+A seed gives the initial weights and dropout's masks. PyTorch's runs begin with the very weights and loss scale that trc
+begins with, and their dropout takes trc's masks, so that two runs from one seed differ in arithmetic only. (With its
+own loss scale PyTorch skips its first step or two and is behind from then on.)
 
 The loss is the batch's mean with smoothing, in means of `--group` steps. For each group the band is [min, max] of
 PyTorch's runs; the wide band adds their standard deviation (of the sample) on both sides. What is compared with the
@@ -147,6 +148,11 @@ class Drawn(Mapping[str, np.ndarray]):
         return len(self._tensors)
 
 
+def dropouts(plan: Any) -> list[Any]:
+    """The nodes of a plan that drop."""
+    return [n for n in plan.nodes if n.kind == "dropout_fwd"]
+
+
 class TrcSide:
     """trc's runs of a task."""
 
@@ -190,8 +196,11 @@ class TrcSide:
         for seed in seeds:
             export_file(Drawn(exe.plan, seed), exe.module, f"{folder}/{seed}.safetensors", self._task.name)
         rates = exe.session.read("lr_table").reshape(-1)[: self._task.steps]
+        scaling = float(exe.session.read("scaling").item()) if self._task.precision == "amp-fp16" else 1.0
         return {
             "rates": [float(r) for r in rates],
+            "scaling": scaling,
+            "dropouts": list(dict.fromkeys((n.params["stream"], n.params["p"]) for n in dropouts(exe.plan))),
             "seconds_to_compile": compiled - begin,
             "seconds_to_draw": time.perf_counter() - compiled,
         }
@@ -237,6 +246,40 @@ class TrcSide:
 # ---------------------------------------------------------------- PyTorch
 
 
+def drop_as_trc_does(net: Any, seed: int, streams: Sequence[tuple[int, float]]) -> Callable[[int], None]:
+    """Let a network's dropouts take trc's masks, of these streams in order; what is returned tells them the step."""
+    import torch
+
+    from trc_runtime.rng import Philox, Stream
+
+    generator, now = Philox(), [0]
+
+    class Masked(torch.nn.Module):
+        def __init__(self, stream: int, p: float) -> None:
+            super().__init__()
+            self.stream, self.p = stream, p
+
+        def forward(self, x: Any) -> Any:
+            kept = np.empty((x.shape[0], x[0].numel()), np.int8)
+            generator.at_least(Stream(seed, self.stream, now[0]), self.p, kept)
+            return x * torch.from_numpy(kept).to(x.device).view_as(x) / (1 - self.p)
+
+    places = [
+        (parent, name)
+        for parent in net.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, torch.nn.Dropout)
+    ]
+    for (parent, name), (stream, p) in zip(places, streams, strict=True):
+        assert getattr(parent, name).p == p, "the networks have the same dropouts"
+        setattr(parent, name, Masked(stream, p))
+
+    def tell(step: int) -> None:
+        now[0] = step
+
+    return tell
+
+
 class TorchSide:
     """PyTorch's runs of a task."""
 
@@ -257,8 +300,10 @@ class TorchSide:
             self._batches.append((x, torch.from_numpy(labels).long().to(self._device)))
         return {"torch": torch.__version__}
 
-    def run(self, weights: str, seed: int, rates: list[float]) -> Answer:
-        """A training run from a file of weights: the loss of every step. The seed is that of dropout."""
+    def run(
+        self, weights: str, seed: int, rates: list[float], scaling: float, dropouts: list[tuple[int, float]]
+    ) -> Answer:
+        """A training run from a file of weights: the loss of every step. The seed is that of dropout's masks."""
         import torch
         import torchvision
         from safetensors.torch import load_file
@@ -268,18 +313,19 @@ class TorchSide:
         net = getattr(torchvision.models, task.name)(num_classes=CLASSES)
         net.load_state_dict(load_file(weights))
         net = net.to(device, memory_format=torch.channels_last).train()
-        torch.manual_seed(seed)
+        tell = drop_as_trc_does(net, seed, dropouts)
         groups = [
             {"params": [p for p in net.parameters() if p.dim() > 1], "weight_decay": DECAY},
             {"params": [p for p in net.parameters() if p.dim() <= 1], "weight_decay": 0.0},
         ]
         optimizer = torch.optim.SGD(groups, lr=rates[0], momentum=MOMENTUM, nesterov=True)
-        scaler = torch.amp.GradScaler(device, enabled=half is torch.float16)
+        scaler = torch.amp.GradScaler(device, init_scale=scaling, enabled=half is torch.float16)
         loss_of = torch.nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
         losses: list[Any] = []
         begin = time.perf_counter()
         for n, rate in enumerate(rates):
             x, y = self._batches[n % len(self._batches)]
+            tell(n)
             for group in optimizer.param_groups:
                 group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
@@ -363,14 +409,14 @@ def run_model(name: str, args: argparse.Namespace) -> Answer:
         try:
             theirs.send("load")
             start = ours.ask("weights", 400.0, seeds=args.seeds, first=args.trc_seeds[0], folder=folder)
-            rates = start.pop("rates")
+            same = {key: start.pop(key) for key in ("rates", "scaling", "dropouts")}
             result["start"] = start | theirs.receive()
             for own, seed in itertools.zip_longest(args.trc_seeds, args.seeds):  # side by side
                 if own is not None:
                     ours.send("run", seed=own)
                 if seed is not None:
                     with kept():
-                        answer = theirs.ask("run", weights=f"{folder}/{seed}.safetensors", seed=seed, rates=rates)
+                        answer = theirs.ask("run", weights=f"{folder}/{seed}.safetensors", seed=seed, **same)
                         result["torch"][str(seed)] = answer
                 if own is not None:
                     with kept():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 
 import trc
 from tests.unit.bench import conftest  # noqa: F401 - so that bench/ is found
@@ -73,6 +74,7 @@ def test_curves_begin_with_the_weights_that_trc_draws(tmp_path: Path) -> None:
 
     side = TrcSide(Task("mobilenet_v2", 2, 32, 40, 1, 0.1, "fp32", "cpu"))
     found = side.weights([4, 5], 4, str(tmp_path))
+    assert (found["scaling"], [p for _, p in found["dropouts"]]) == (1, [0.2])
     assert len(found["rates"]) == 40
     assert found["rates"][:2] == pytest.approx([0.005, 0.01])
     assert found["rates"][19:] == pytest.approx([0.1] * 21)
@@ -82,6 +84,32 @@ def test_curves_begin_with_the_weights_that_trc_draws(tmp_path: Path) -> None:
     assert np.array_equal(drawn[0]["features.0.0.weight"], weight)
     assert not np.array_equal(drawn[1]["features.0.0.weight"], weight)
     assert (drawn[0]["features.0.1.running_var"] == 1).all()
+
+
+def test_dropout_in_pytorch_takes_the_masks_of_trc() -> None:
+    from gpu_curves import drop_as_trc_does, dropouts
+
+    layers = (trc.fc(8), trc.relu(), trc.dropout(0.5), trc.fc(6), trc.relu(), trc.dropout(0.25), trc.fc(5))
+    exe = trc.compile(trc.BluePrint(trc.seq(*layers), name="n", input=(3, 3, 1)), batch=4, seed=7)
+    images = np.random.default_rng(0).standard_normal((4, 3, 3, 1), dtype=np.float32)
+    net = torch.nn.Sequential(
+        *(torch.nn.Flatten(), torch.nn.Linear(9, 8), torch.nn.ReLU(), torch.nn.Dropout(0.5)),
+        *(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Dropout(0.25), torch.nn.Linear(6, 5)),
+    )
+    streams = list(dict.fromkeys((n.params["stream"], n.params["p"]) for n in dropouts(exe.plan)))
+    tell = drop_as_trc_does(net, 7, streams)
+    losses: list[tuple[float, float]] = []
+    for step in range(3):
+        for place, name in ((1, "fc1"), (4, "fc2"), (7, "fc3")):
+            for part in ("weight", "bias"):
+                own = getattr(net[place], part).data
+                own.copy_(torch.from_numpy(exe.tensors[f"{name}.{part}"].reshape(own.shape).copy()))
+        tell(step)
+        with torch.no_grad():
+            found = torch.nn.functional.cross_entropy(net(torch.from_numpy(images)), torch.tensor([0, 1, 2, 3]))
+        losses.append((found.item(), exe.step(images, np.arange(4)).loss))
+    assert [a for a, _ in losses] == pytest.approx([b for _, b in losses], rel=1e-6)
+    assert len({a for a, _ in losses}) == 3
 
 
 def test_accuracy_reads_the_log_and_compares_bytes(tmp_path: Path) -> None:
