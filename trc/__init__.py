@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         CrossEntropy,
         Exponential,
         MultiStep,
+        Normalise,
         Polynomial,
         StepDecay,
     )
@@ -99,6 +100,7 @@ __all__ = [
     "Exponential",
     "Layer",
     "MultiStep",
+    "Normalise",
     "Polynomial",
     "StepDecay",
     "add2",
@@ -143,7 +145,7 @@ _HOMES = {
     "trc.session": ("Executable", "compile", "load", "lower"),
     "trc_runtime.schema.config": (
         *("SGD", "WSD", "Adam", "AdamW", "Constant", "CosineAnnealing", "CosineWarmRestarts", "CrossEntropy"),
-        *("Exponential", "MultiStep", "Polynomial", "StepDecay"),
+        *("Exponential", "MultiStep", "Normalise", "Polynomial", "StepDecay"),
     ),
 }
 """Where names live that are not in trc.blueprint. A module is imported when one of its names is first used: tools start

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from trc_runtime.cpu.session import CpuSession
 from trc_runtime.cuda.errors import CudaError
-from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.bundle import Bundle, BundleError, read_bundle
 from trc_runtime.schema.report import memory_report
 from trc_runtime.train import cli
@@ -77,16 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             _info(bundle)
             return
         cli.begin(args)
-        config = bundle.plan.config
         if args.action == "bench":
             cli.bench(open_bundle(bundle), args)
             return
-        cli.check_data_options(args)
-        if args.data == "synthetic":
-            samples = (config.train_samples or TRAIN_SAMPLES, config.val_samples or VAL_SAMPLES)
-            data = synthetic(config.input, config.num_classes, *samples)
-        else:
-            data = cli.load_data(args)
+        data = cli.data_for(bundle.plan.config, args)
         runner = open_bundle(bundle)
         if args.action == "train":
             cli.train(runner, data, args)

@@ -19,7 +19,15 @@ H2D_COPY = KINDS.register(
         on_range=True,
     )
 )
-"""Copy the host's labels and images into an input buffer."""
+"""Copy the host's labels or images, or both, into an input buffer."""
+
+NORMALISE_INPUT = KINDS.register(
+    Kind("normalise_input", (*reads("x"), *writes("y")), scalars=("scale", "shift"), stream=StreamKind.TRANS)
+)
+"""y = x * scale + shift for images x of unsigned bytes; scale and shift are tables with one number a channel.
+
+Product and sum are each rounded once to the type of the tables, then to that of y. Channels that only y has are zero.
+"""
 
 COPY = KINDS.register(Kind("copy", (*reads("x"), *writes("y")), may_alias=(("y", "x"),)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from xdsl.passes import ModulePass
 
@@ -12,7 +13,7 @@ from trc.passes.plan.settings import optimizer_options
 from trc.passes.registry import load_pass
 from trc_runtime.schema.config import RunConfig
 
-Option = bool | int | float | str
+Option = bool | int | float | str | tuple[float, ...]
 """The value of a pass option."""
 
 Step = tuple[str, dict[str, Option]]
@@ -69,6 +70,8 @@ _PLAN_DEFAULTS: dict[str, Option] = {
     "weight-decay": 0.0,
     "decoupled": False,
     "rates": 1,
+    "mean": (),
+    "std": (),
     "mode": "packed",
 }
 """The options of the pipeline `plan`."""
@@ -100,6 +103,8 @@ _PLAN_OPTIONS: dict[str, tuple[str, ...]] = {
         "weight-decay",
         "decoupled",
         "rates",
+        "mean",
+        "std",
     ),
     "plan-compute-max-slot-bytes": (),
     "plan-create-memory-plans": ("mode",),
@@ -118,9 +123,8 @@ def arch_plan(options: Mapping[str, str]) -> list[Step]:
     CompileError for an unknown option or a value of another type.
     """
     given = _typed("arch-plan", options, {"amp": False, "fuse": True, "num-classes": 10, "label-smoothing": 0.0})
-    return _arch_steps(
-        bool(given["amp"]), bool(given["fuse"]), int(given["num-classes"]), float(given["label-smoothing"])
-    )
+    num_classes, smoothing = cast(int, given["num-classes"]), cast(float, given["label-smoothing"])
+    return _arch_steps(bool(given["amp"]), bool(given["fuse"]), num_classes, smoothing)
 
 
 def plan(options: Mapping[str, str]) -> list[Step]:
@@ -166,6 +170,8 @@ def build_pipeline(
         "target": target,
         "choices": choices or "",
         "rates": rate_table_length(config),
+        "mean": config.normalise.mean if config.normalise else (),
+        "std": config.normalise.std if config.normalise else (),
         "mode": planner,
         **{name.replace("_", "-"): value for name, value in optimizer_options(config.optimizer).items()},
     }
@@ -222,6 +228,11 @@ def _value(what: str, text: str, default: Option) -> Option:
         if text not in ("true", "false"):
             raise CompileError(f"{what} must be true or false, not '{text}'")
         return text == "true"
+    if isinstance(default, tuple):
+        try:
+            return tuple(float(number) for number in text.split(","))
+        except ValueError:
+            raise CompileError(f"{what} must be numbers between commas, not '{text}'") from None
     kind = type(default)
     try:
         value = kind(text)

@@ -185,7 +185,7 @@ def _expanded(specs: Iterable[ArgSpec]) -> Iterator[ArgSpec]:
             raise CompileError(_unknown("pass", spec.name, [*PASSES, *NAMED_PIPELINES]))
         given = {key.replace("_", "-"): _text(value) for key, value in spec.parameters.items()}
         for name, options in pipeline(given):
-            yield ArgSpec(name, {option: (value,) for option, value in options.items()})
+            yield ArgSpec(name, {o: value if isinstance(value, tuple) else (value,) for o, value in options.items()})
 
 
 def _text(values: ParameterListType) -> str:
@@ -207,7 +207,8 @@ def _build(spec: ArgSpec) -> ModulePass:
             options = [name.replace("_", "-") for name in sorted(fields)]
             takes = f"it takes {', '.join(options)}" if options else "it takes none"
             raise CompileError(f"{_unknown(f'option of pass {spec.name}', key, options)} ({takes})")
-        parameters[field] = tuple(map(_as_float, values)) if hints[field] is float else values
+        wants_floats = hints[field] in (float, _FLOATS)
+        parameters[field] = tuple(map(_as_float, values)) if wants_floats else values
     missing = sorted(cls.required_fields() - parameters.keys())
     if missing:
         raise CompileError(f"pass {spec.name} needs the option {', '.join(m.replace('_', '-') for m in missing)}")
@@ -249,10 +250,14 @@ def _as_float(value: ParameterType) -> ParameterType:
         return value
 
 
+_FLOATS = tuple[float, ...]
+
 _TYPE_TEXTS = {"bool": "true or false", "int": "an integer", "float": "a number", "str": "a word or a quoted string"}
 
 
 def _type_text(hint: object) -> str:
+    if hint == _FLOATS:
+        return "numbers between commas"
     if isinstance(hint, type):
         return _TYPE_TEXTS.get(hint.__name__, hint.__name__)
     return str(hint).replace(" | None", "")

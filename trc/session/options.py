@@ -24,13 +24,15 @@ from trc_runtime.schema.config import (
     CrossEntropy,
     Exponential,
     MultiStep,
+    Normalise,
     Optimizer,
     Polynomial,
     RunConfig,
     Schedule,
     StepDecay,
 )
-from trc_runtime.schema.dtypes import Precision
+from trc_runtime.schema.dtypes import DType, Precision
+from trc_runtime.schema.normalise import largest_pixel
 
 Resolution = int | tuple[int, int]
 """A square side, or (height, width)."""
@@ -62,7 +64,8 @@ class CompileOptions(TypedDict, total=False):
 
     Sample counts left out mean unknown: full batches only. `num_classes` defaults to the network's output channels,
     `train_resolution` may be one resolution or (begin, end). `autotune` is a file of cuDNN engines measured on this
-    GPU; what it lacks is measured and added.
+    GPU; what it lacks is measured and added. With `normalise` images are unsigned bytes, which the device normalises;
+    without, floating-point numbers that are normalised already.
     """
 
     input: Sequence[int] | None
@@ -85,6 +88,7 @@ class CompileOptions(TypedDict, total=False):
     planner: str
     choices: str | None
     autotune: str | os.PathLike[str] | None
+    normalise: Normalise | None
 
 
 DEFAULTS: CompileOptions = {
@@ -108,6 +112,7 @@ DEFAULTS: CompileOptions = {
     "planner": "packed",
     "choices": None,
     "autotune": None,
+    "normalise": None,
 }
 
 
@@ -258,6 +263,7 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
         world_size=_positive("world_size", o["world_size"]),
         precision=precision,
         seed=seed,
+        normalise=_normalise(o["normalise"], c, precision),
     )
     if (steps := rate_table_length(config)) > _MOST_RATES:
         raise _fail(
@@ -265,6 +271,29 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
             f"there may be {_MOST_RATES:,}: take fewer epochs, or leave epochs out with trc.Constant(base_lr=...)"
         )
     return config
+
+
+_LARGEST_F16 = 65504.0
+
+
+def _normalise(given: object, channels: int, precision: Precision) -> Normalise | None:
+    """How bytes are normalised, checked against the input's channels and the type that pixels get."""
+    if given is None:
+        return None
+    if not isinstance(given, Normalise):
+        raise _fail(f"normalise must be trc.Normalise(mean, std), not {given!r}")
+    if len(given.mean) != channels:
+        what = "1 channel" if channels == 1 else f"{channels} channels"
+        raise _fail(
+            f"the network's input has {what}, normalise has {len(given.mean)}: trc.Normalise(mean, std) takes one "
+            "number a channel"
+        )
+    if precision.compute is DType.F16 and (largest := largest_pixel(given)) > _LARGEST_F16:
+        raise _fail(
+            f"normalise makes pixels of up to {largest:.6g}, beyond {_LARGEST_F16:.0f}, the largest number of "
+            f"{precision.value}: take a larger std, or amp-bf16"
+        )
+    return given
 
 
 def _train_resolution(

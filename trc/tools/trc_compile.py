@@ -22,11 +22,12 @@ from trc.session import cuda
 from trc.session.compiling import Lowered, refuse_missing_kernels, refuse_ranks, run_phases
 from trc.session.options import DEFAULTS, CompileOptions, choose_target, with_defaults
 from trc.tools.options import add_learning_options, add_model_options, learning_options, loss_of, model_options
+from trc_runtime.data.dataset import NORMALISATIONS
 from trc_runtime.schema.bundle import CUDNN_PLANS, MODEL, PLAN, BundleError, write_bundle
 from trc_runtime.schema.codec import Json, to_json
 from trc_runtime.schema.files import write_atomically
 from trc_runtime.schema.report import memory_report
-from trc_runtime.train import cli
+from trc_runtime.train import choices, cli
 from trc_runtime.train.choices import ChoiceError
 
 DIALECTS: Mapping[str, tuple[str, ...]] = {
@@ -80,6 +81,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--time-phases", action="store_true", help="print what each pass took, to standard error")
     add_model_options(parser, DEFAULTS.get("batch", 0))
     add_learning_options(parser, SCHEDULE, 0.0)
+    parser.add_argument(
+        "--normalise",
+        metavar="N",
+        help=f"images are bytes, which the device normalises as for {', '.join(NORMALISATIONS)}, or with "
+        "mean=M/M/...,std=S/S/..., one a channel (default: the host normalises)",
+    )
     group = parser.add_argument_group("how long it trains")
     group.add_argument("--epochs", type=cli.positive, metavar="N", help="default: unknown")
     group.add_argument("--train-samples", type=cli.positive, metavar="N", help="default: unknown, full batches only")
@@ -120,6 +127,8 @@ def options_of(args: argparse.Namespace) -> CompileOptions:
     length: Any = {n: v for n in LENGTH_OPTIONS if (v := getattr(args, n)) is not None}
     options = model_options(args) | learning_options(args, SCHEDULE, 0.0)
     options["loss"] = loss_of(args.label_smoothing or 0.0)
+    if args.normalise is not None:
+        options["normalise"] = choices.normalise(args.normalise)
     return options | length
 
 

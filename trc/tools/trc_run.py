@@ -7,9 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from trc.blueprint import load_blueprint
 from trc.diagnostics import CompileError
 from trc.session import CompileOptions, Executable, compile, load
+from trc.session.compiling import run_phases
 from trc.session.cuda import write_properties
 from trc.tools.options import (
     LEARNING_OPTIONS,
@@ -23,7 +26,7 @@ from trc.tools.options import (
 )
 from trc_runtime.cuda.errors import CudaError
 from trc_runtime.data.dataset import Dataset
-from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
+from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES
 from trc_runtime.schema.config import SGD, CrossEntropy
 from trc_runtime.train import cli
 from trc_runtime.train.checkpoint import label_smoothing
@@ -110,23 +113,29 @@ def _options(args: argparse.Namespace, data: Dataset | None, *, learning: bool) 
     return options
 
 
+def _compiled(args: argparse.Namespace, options: CompileOptions, data: Dataset) -> Executable:
+    """The model, compiled to normalise the data's bytes on the device."""
+    split, size = data.train, options.get("input") or load_blueprint(args.model).input
+    # Data with other channels than the network's input cannot be fed: the runner says that, in terms of the data.
+    if split.images.dtype == np.uint8 and size is not None and size[2] == split.shape[2]:
+        options = {**options, "normalise": split.normalisation}
+    return compile(args.model, **options)
+
+
 def _prepare(args: argparse.Namespace, *, learning: bool) -> tuple[Executable, Dataset]:
     """The compiled model and its data; synthetic data has the shape and classes of the model."""
     bundle = _is_bundle(args)
     if not bundle and not args.model.exists():
         raise UsageError(f"{args.model}: no such file or folder")
     cli.check_data_options(args)
-    known = None if args.data == "synthetic" else cli.load_data(args)
-    exe = load(args.model) if bundle else compile(args.model, **_options(args, known, learning=learning))
-    if known is None:
-        config = exe.plan.config
-        known = synthetic(
-            config.input,
-            config.num_classes,
-            config.train_samples or TRAIN_SAMPLES,
-            config.val_samples or VAL_SAMPLES,
-        )
-    return exe, known
+    if bundle:
+        exe = load(args.model)
+        return exe, cli.data_for(exe.plan.config, args)
+    data = None if args.data == "synthetic" else cli.load_data(args)
+    options = _options(args, data, learning=learning)
+    if data is None:
+        data = cli.synthetic_for(run_phases(args.model, options, "import").config)
+    return _compiled(args, options, data), data
 
 
 def _train(args: argparse.Namespace) -> None:
@@ -142,8 +151,11 @@ def _eval(args: argparse.Namespace) -> None:
 
 
 def _bench(args: argparse.Namespace) -> None:
-    bundle = _is_bundle(args)
-    exe = load(args.model) if bundle else compile(args.model, **_options(args, None, learning=True))
+    if _is_bundle(args):
+        exe = load(args.model)
+    else:
+        options = _options(args, None, learning=True)
+        exe = _compiled(args, options, cli.bench_data(run_phases(args.model, options, "import").config))
     cli.bench(exe, args)
 
 

@@ -20,6 +20,7 @@ from trc_runtime.schema.regions import (
     padded_elements,
     region_range,
 )
+from trc_runtime.schema.staging import staged_parts
 
 Array = NDArray[Any]
 """An array whose element type follows from the plan's precision."""
@@ -57,7 +58,8 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 class Staging:
     """Host memory from which `h2d_copy` reads one buffer's input.
 
-    Images have their real channels only; where they are stored in half precision they are float32 here.
+    Images have their real channels only; where they are stored in half precision they are float32 here, and where the
+    plan normalises them unsigned bytes.
     """
 
     labels: Array
@@ -80,6 +82,7 @@ class Memory:
         for tensor in plan.tensors:
             self._in_region.setdefault(tensor.region, []).append(tensor)
         self._staging: dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
+        self._parts: dict[str, list[Tensor]] = {}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of that name; ValueError if there is none."""
@@ -122,17 +125,20 @@ class Memory:
 
     def staging(self, buffer: str, column: int) -> Staging:
         """Host memory of a buffer in the shape of a column; the columns of a buffer share it."""
-        label = self.tensor(f"label_{buffer.lower()}")
-        data = self.tensor(f"data_{buffer.lower()}")
-        kinds = [t.dtype.numpy if not t.dtype.is_half else _F32 for t in (label, data)]
+        parts = self._parts.get(buffer)
+        if parts is None:
+            parts = self._parts[buffer] = [*staged_parts({t.name: t for t in self.plan.tensors}, buffer).values()]
+        if not parts:
+            raise ValueError(f"the plan '{self.plan.name}' has no input buffer {buffer}")
+        kinds = [t.dtype.numpy if not t.dtype.is_half else _F32 for t in parts]
         if buffer not in self._staging:
             # a slot has room for float32 too, where it is that of a half type: twice its bytes
-            sizes = [t.slot * k.itemsize // t.dtype.itemsize for t, k in zip((label, data), kinds, strict=True)]
+            sizes = [t.slot * k.itemsize // t.dtype.itemsize for t, k in zip(parts, kinds, strict=True)]
             self._staging[buffer] = (_aligned(sizes[0]), _aligned(sizes[1]))
             for memory in self._staging[buffer]:
                 memory.fill(0)
         views: list[Array] = []
-        for tensor, kind, memory in zip((label, data), kinds, self._staging[buffer], strict=True):
+        for tensor, kind, memory in zip(parts, kinds, self._staging[buffer], strict=True):
             shape = visible_shape(tensor, _shape_in(tensor, column, self.plan))
             count = prod(shape)
             views.append(memory[: count * kind.itemsize].view(kind).reshape(shape))

@@ -36,7 +36,7 @@ def fill(tensor: Tensor, view: Array, seed: int, generator: Philox) -> None:
     Rules (spec/training-facts.md section 2.5, a = 0): kaiming_uniform draws from [-b, b) with b = gain sqrt(3 / fan),
     kaiming_normal has the deviation gain / sqrt(fan), both with gain = sqrt 2; trunc_normal draws again what lies
     beyond two deviations (attempt n takes its numbers from step n of the stream) and corrects no variance. `table`
-    stays zero: the trainer writes it. ValueError for an unknown rule or a fan below 1.
+    stays zero: the trainer writes it. ValueError for an unknown rule, a fan below 1, or values of another number.
     """
     rule, value = tensor.initial.rule, tensor.initial.value
     if rule in ("zeros", "table"):
@@ -44,6 +44,12 @@ def fill(tensor: Tensor, view: Array, seed: int, generator: Philox) -> None:
         return
     if rule == "constant":
         view[...] = narrowed(np.array(value, np.float64), view.dtype)
+        return
+    if rule == "values":
+        numbers = np.array(tensor.initial.values, np.float64)
+        if numbers.size != view.size:
+            raise ValueError(f"tensor '{tensor.name}' has {view.size} elements, its initial rule {numbers.size} values")
+        view[...] = narrowed(numbers, view.dtype).reshape(view.shape)
         return
     if not is_random(tensor):
         raise ValueError(f"tensor '{tensor.name}': unknown initial rule '{rule}'")

@@ -108,8 +108,8 @@ class CpuSession:
         """Host memory of input buffer "A" or "B" in the shape of a column, for the caller to fill.
 
         Labels as int32 [n] and images [n, h, w, c]; the transfer step of that buffer copies them to the arena. The
-        columns of one buffer share their memory. Images that the network keeps in half precision are float32 here, and
-        have their real channels only: the transfer rounds them.
+        columns of one buffer share their memory. Images that the plan normalises are unsigned bytes; others that the
+        network keeps in half precision are float32 here, and have their real channels only: the transfer rounds them.
         """
         if buffer not in ("A", "B"):
             raise ValueError(f"there are the input buffers A and B, not '{buffer}'")

@@ -78,7 +78,7 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Pinned staging memory: `buffer` "A" or "B", `part` "label" or "data". Only a source."""
+    """Pinned staging memory: `buffer` "A" or "B", `part` "label", "data" or "bytes" (staging.py). Only a source."""
 
     buffer: str
     part: str

@@ -118,8 +118,9 @@ class Waited(Protocol):
 class StagedInput:
     """One input buffer on the host: pinned memory as the device stores it, and arrays for the caller to fill.
 
-    Where the device stores images as the caller sees them (float32, no added channels) the arrays are the pinned memory
-    itself. Elsewhere images are float32 in ordinary memory, and `pack` rounds them into the pinned memory.
+    Where the device takes images as the caller sees them (unsigned bytes that it normalises, or float32 without added
+    channels) the arrays are the pinned memory itself. Elsewhere images are float32 in ordinary memory, and `pack`
+    rounds them into the pinned memory.
     """
 
     def __init__(self, label: Tensor, data: Tensor, labels: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:

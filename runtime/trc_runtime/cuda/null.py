@@ -40,6 +40,7 @@ from trc_runtime.cuda.signatures import Parameter
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.plan import Capture, Plan
 from trc_runtime.schema.regions import align_up
+from trc_runtime.schema.staging import BUFFERS, staged_parts
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
@@ -268,9 +269,9 @@ class _NodeCheck:
             self.say(f"a copy {'to' if writes else 'from'} {place}")
 
     def _host(self, place: Host, nbytes: int) -> None:
-        name = f"{place.part}_{place.buffer.lower()}"
-        tensor = next((t for t in self.parent.plan.tensors if t.name == name), None)
-        if tensor is None or place.buffer not in ("A", "B") or place.part not in ("label", "data"):
+        known = place.buffer in BUFFERS
+        parts = staged_parts({t.name: t for t in self.parent.plan.tensors}, place.buffer) if known else {}
+        if (tensor := parts.get(place.part)) is None:
             self.say(f"there is no staged input {place}")
         elif nbytes > (have := self.parent.extents.stored(tensor, self.parent.capture.column)):
             self.say(f"a copy of {nbytes} bytes from {place}, which has {have}")

@@ -35,13 +35,13 @@ from trc_runtime.cuda.stepwise import Stepwise
 from trc_runtime.rng import Philox, check_streams
 from trc_runtime.schema.bundle import CUDNN_PLANS, DRIVER, PLAN, Bundle
 from trc_runtime.schema.plan import Plan, Step, Tensor
+from trc_runtime.schema.staging import BUFFERS, staged_parts
 
 Array = NDArray[Any]
 Key = tuple[str, int, str | None, int | None]
 
 _STATIC_SHARED = 48 << 10
 _NOT_FOUND = 500
-_BUFFERS = ("A", "B")
 
 
 class CudaSession:
@@ -200,13 +200,14 @@ class CudaSession:
     def _stage(self) -> dict[tuple[str, str], int]:
         """Pinned memory for the input buffers; addresses by (buffer, part)."""
         places: dict[tuple[str, str], int] = {}
-        for buffer in _BUFFERS:
-            label, data = (self._by_name.get(f"{part}_{buffer.lower()}") for part in ("label", "data"))
-            if label is None or data is None:
+        for buffer in BUFFERS:
+            parts = staged_parts(self._by_name, buffer)
+            if not parts:
                 continue
-            memory = [pinned(self._context, t.slot, f"input buffer {buffer}") for t in (label, data)]
-            places |= {(buffer, p): m.ctypes.data for p, m in zip(("label", "data"), memory, strict=True)}
-            self._staged[buffer] = host.StagedInput(label, data, *memory)
+            (label, images), where = parts.values(), f"input buffer {buffer}"
+            labels, pixels = (pinned(self._context, t.slot, where) for t in (label, images))
+            places |= {(buffer, p): m.ctypes.data for p, m in zip(parts, (labels, pixels), strict=True)}
+            self._staged[buffer] = host.StagedInput(label, images, labels, pixels)
         return places
 
     # ------------------------------------------------------------ tensors
@@ -274,8 +275,9 @@ class CudaSession:
     def staging(self, buffer: str, column: int) -> tuple[Array, Array]:
         """Host memory of input buffer "A" or "B" in the shape of a column, for the caller to fill.
 
-        Labels as int32 [n] and images [n, h, w, c] with their real channels, float32 where the network keeps them in
-        half precision. Waits until the last launch that copies from the buffer is done; any thread may call it.
+        Labels as int32 [n] and images [n, h, w, c] with their real channels: unsigned bytes where the plan normalises
+        them, float32 where the network keeps them in half precision. Waits until the last launch that copies from the
+        buffer is done; any thread may call it.
         The arrays stay valid after the session's end, when nothing reads them any more.
         """
         staged = self._buffer(buffer)
@@ -294,7 +296,7 @@ class CudaSession:
 
     def _buffer(self, buffer: str) -> host.StagedInput:
         self._check_open()
-        if buffer not in _BUFFERS:
+        if buffer not in BUFFERS:
             raise ValueError(f"there are the input buffers A and B, not '{buffer}'")
         if buffer not in self._staged:
             raise ValueError(f"the plan '{self.plan.name}' has no input buffer {buffer}")

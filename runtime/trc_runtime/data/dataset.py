@@ -13,42 +13,21 @@ from numpy.typing import NDArray
 
 from trc_runtime.data import idx
 from trc_runtime.data.idx import DataError
-
-
-@dataclass(frozen=True)
-class Normalisation:
-    """Pixels become (x / 255 - mean) / std, a channel at a time."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.mean) != len(self.std):
-            raise ValueError(f"mean has {len(self.mean)} channels, std has {len(self.std)}")
-        if not all(s > 0 for s in self.std):
-            raise ValueError(f"std must be above 0 in each channel, not {self.std}")
-
-    def scale_and_shift(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The same as x * scale + shift, computed in float64 and rounded once to `dtype`."""
-        mean, std = np.array(self.mean), np.array(self.std)
-        scale, shift = 1 / (255 * std), -mean / std
-        return scale.astype(dtype), shift.astype(dtype)
-
-    def apply(self, images: NDArray[np.uint8], dtype: type[np.floating] = np.float32) -> NDArray[Any]:
-        """A normalised copy of images [n, h, w, c]."""
-        scale, shift = self.scale_and_shift(np.dtype(dtype))
-        return images * scale + shift
+from trc_runtime.schema.config import Normalise
 
 
 # Mean and standard deviation of the training images (spec/training-facts.md 3.10; Fashion-MNIST: computed from it).
-MNIST = Normalisation((0.1307,), (0.3081,))
+MNIST = Normalise((0.1307,), (0.3081,))
 """For MNIST."""
-FASHION = Normalisation((0.2860,), (0.3530,))
+FASHION = Normalise((0.2860,), (0.3530,))
 """For Fashion-MNIST."""
-CIFAR = Normalisation((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+CIFAR = Normalise((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 """For CIFAR-10 and CIFAR-100."""
-IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGENET = Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """For ImageNet."""
+
+NORMALISATIONS = {"mnist": MNIST, "fashion-mnist": FASHION, "cifar": CIFAR, "imagenet": IMAGENET}
+"""By the names that tools take."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +39,7 @@ class Split:
 
     images: NDArray[Any]
     labels: NDArray[np.int32]
-    normalisation: Normalisation | None = None
+    normalisation: Normalise | None = None
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4:
@@ -126,7 +105,7 @@ class Dataset:
     val: Split
 
 
-def measure(images: NDArray[np.uint8]) -> Normalisation:
+def measure(images: NDArray[np.uint8]) -> Normalise:
     """The normalisation that gives these images mean 0 and standard deviation 1 in each channel.
 
     Computed from a histogram, so it does not depend on the order of the samples.
@@ -139,7 +118,7 @@ def measure(images: NDArray[np.uint8]) -> Normalisation:
         mean = float(weight @ values)
         means.append(mean)
         stds.append(max(float(np.sqrt(weight @ (values - mean) ** 2)), 1 / 255))
-    return Normalisation(tuple(means), tuple(stds))
+    return Normalise(tuple(means), tuple(stds))
 
 
 FILES = {
@@ -159,7 +138,7 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def from_parts(
-    name: str, parts: Sequence[NDArray[np.uint8]], normalisation: Normalisation | None, classes: int = 10
+    name: str, parts: Sequence[NDArray[np.uint8]], normalisation: Normalise | None, classes: int = 10
 ) -> Dataset:
     """A data set of grey images [n, h, w] and labels: train images, train labels, val images, val labels.
 
@@ -174,7 +153,7 @@ def from_parts(
     return Dataset(name, classes, train, val)
 
 
-def load_folder(folder: Path, normalisation: Normalisation | None = None) -> Dataset:
+def load_folder(folder: Path, normalisation: Normalise | None = None) -> Dataset:
     """Read a folder of four IDX files named as MNIST's; classes are counted from the largest label.
 
     The normalisation is measured on the training images when it is not given.

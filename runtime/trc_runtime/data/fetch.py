@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trc_runtime.data import idx
-from trc_runtime.data.dataset import FASHION, FILES, MNIST, Dataset, Normalisation, find_file, from_parts
+from trc_runtime.data.dataset import FASHION, FILES, MNIST, Dataset, find_file, from_parts
 from trc_runtime.data.hub_wheel import read_wheel
 from trc_runtime.data.idx import DataError
 from trc_runtime.schema.caches import cache_folder
+from trc_runtime.schema.config import Normalise
 from trc_runtime.schema.files import write_atomically
 
 LOG = logging.getLogger("trc.data")
@@ -49,7 +50,7 @@ class Published:
 
     name: str
     checksums: tuple[str, str, str, str]
-    normalisation: Normalisation
+    normalisation: Normalise
     mirrors: tuple[str, ...]
     wheel: str | None = None
     debian: str | None = None

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from trc_runtime.data.dataset import Dataset, Split, measure
 from trc_runtime.rng import Philox, Stream
+from trc_runtime.schema.config import Normalise
 
 TRAIN_SAMPLES = 2000
 VAL_SAMPLES = 500
@@ -19,10 +20,12 @@ def synthetic(
     val: int = VAL_SAMPLES,
     seed: int = 0,
     noise: float = 0.5,
+    normalisation: Normalise | None = None,
 ) -> Dataset:
     """Images that are their class's random prototype, mixed with uniform noise of the given share.
 
-    Labels go round the classes. The same arguments give the same bytes; training and validation samples differ.
+    Labels go round the classes. The same arguments give the same bytes; training and validation samples differ. A
+    normalisation of None is measured on the training images.
     """
     random, pixels = Philox(), int(np.prod(shape))
 
@@ -40,7 +43,7 @@ def synthetic(
 
     train_images, train_labels = samples("train", train)
     val_images, val_labels = samples("val", val)
-    normalisation = measure(train_images)
+    normalisation = normalisation or measure(train_images)
     return Dataset(
         "synthetic",
         classes,

@@ -1,7 +1,7 @@
 """Frozen dataclasses to JSON values and back, strictly.
 
 Unknown or missing keys, wrong types and unknown variants of a union are errors that say where in the document
-they stand.
+they stand. A field that is `LATER` than its format may be missing, and is written only where it says something.
 """
 
 from __future__ import annotations
@@ -16,6 +16,18 @@ from functools import cache
 T = typing.TypeVar("T")
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+LATER: Mapping[str, bool] = {"trc.later": True}
+"""Metadata of a dataclass's field that its format got after documents had been written without it.
+
+A document that lacks the field means its default, and the default is not written: what says nothing new keeps its
+bytes, and its hash.
+"""
+
+
+def _is_later(field: dataclasses.Field[typing.Any]) -> bool:
+    return LATER.keys() <= field.metadata.keys()
 
 
 class CodecError(ValueError):
@@ -34,7 +46,9 @@ def to_json(value: object) -> Json:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         body: dict[str, Json] = {"type": type(value).__name__}
         for field in dataclasses.fields(value):
-            body[field.name] = to_json(getattr(value, field.name))
+            held = getattr(value, field.name)
+            if not _is_later(field) or held != field.default:
+                body[field.name] = to_json(held)
         return body
     if isinstance(value, Mapping):
         mapping = typing.cast(Mapping[str, object], value)
@@ -203,6 +217,7 @@ def _dataclass_reader(kind: type) -> _Reader:
     hints = typing.get_type_hints(kind)
     readers = {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}
     keys = {"type", *readers}
+    optional = {f.name for f in dataclasses.fields(kind) if _is_later(f)}
 
     def read(value: object) -> object:
         if not isinstance(value, dict):
@@ -214,9 +229,13 @@ def _dataclass_reader(kind: type) -> _Reader:
             for key in body:
                 if key not in keys:
                     raise _Misfit(f"unknown key '{key}' in {kind.__name__}")
-            raise _Misfit(f"{kind.__name__} lacks '{next(k for k in readers if k not in body)}'")
+            for key in readers:
+                if key not in body and key not in optional:
+                    raise _Misfit(f"{kind.__name__} lacks '{key}'")
         found: dict[str, object] = {}
         for key, reader in readers.items():
+            if key not in body:
+                continue
             try:
                 found[key] = reader(body[key])
             except _Misfit as err:

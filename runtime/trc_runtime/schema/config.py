@@ -1,7 +1,7 @@
-"""Optimizers, schedules, losses and the settings of a run, as frozen data.
+"""Optimizers, schedules, losses, the input's normalisation and the settings of a run, as frozen data.
 
 Nothing here computes: the formulas of the schedules are in `trc_runtime.train.schedules`, the update rules in
-the kernels.
+the kernels, the arithmetic of `Normalise` in `trc_runtime.schema.normalise`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import math
 import numbers
 import operator
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from trc_runtime.schema.codec import LATER
 from trc_runtime.schema.dtypes import Precision
 
 
@@ -286,11 +287,49 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True)
+class Normalise:
+    """How pixels of unsigned bytes become numbers: (x / 255 - mean) / std, with one mean and one std a channel.
+
+    ValueError for lists of different lengths and for a std that is not above 0.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _require(len(self.mean) > 0, "Normalise: mean and std have one number a channel, and there is no channel")
+        _require(
+            len(self.mean) == len(self.std),
+            f"Normalise: mean has {len(self.mean)} channels, std has {len(self.std)}",
+        )
+        _require(_finite(*self.mean), f"Normalise: mean must be finite, not {self.mean}")
+        _require(
+            _finite(*self.std) and all(s > 0 for s in self.std),
+            f"Normalise: std must be above 0 in each channel, not {self.std}",
+        )
+        largest = max(max(1.0, abs(m)) / s for m, s in zip(self.mean, self.std, strict=True))
+        _require(largest < _LARGEST_F32, f"Normalise: std is too small beside 1 and mean for float32: {self.std}")
+
+    def __str__(self) -> str:
+        return f"mean {_listed(self.mean)}, std {_listed(self.std)}"
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    """`0.1307`, `(0.485, 0.456, 0.406)`."""
+    text = ", ".join(f"{n:.6g}" for n in numbers)
+    return text if len(numbers) == 1 else f"({text})"
+
+
+_LARGEST_F32 = 3.4e38
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Everything a compiled network was compiled for, besides the network.
 
     Sample counts of None mean unknown: full batches only. Resolutions are (height, width) pairs; `train_resolution`
-    is (begin, end).
+    is (begin, end). With `normalise` the network takes unsigned bytes and normalises them on the device.
     """
 
     optimizer: Optimizer
@@ -308,3 +347,4 @@ class RunConfig:
     world_size: int
     precision: Precision
     seed: int
+    normalise: Normalise | None = field(default=None, metadata=LATER)

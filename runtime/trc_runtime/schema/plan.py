@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
-from trc_runtime.schema.codec import CodecError, from_json, to_json
+from trc_runtime.schema.codec import LATER, CodecError, from_json, to_json
 from trc_runtime.schema.config import RunConfig
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.graphs import GraphId, ShapeId, StreamKind
@@ -28,13 +28,14 @@ class Initial:
     """What a tensor holds before the first step.
 
     `rule` is one of zeros, constant (`value`), kaiming_uniform and kaiming_normal (`fan` input connections,
-    gain sqrt 2), trunc_normal (`value` = standard deviation), and table (filled from the schedule). `value` is 0
-    and `fan` 0 where the rule has none.
+    gain sqrt 2), trunc_normal (`value` = standard deviation), table (filled from the schedule), and values (`values`,
+    one an element, rounded to the tensor's type). `value` is 0, `fan` 0 and `values` empty where the rule has none.
     """
 
     rule: str
     value: float = 0.0
     fan: int = 0
+    values: tuple[float, ...] = field(default=(), metadata=LATER)
 
 
 @dataclass(frozen=True)

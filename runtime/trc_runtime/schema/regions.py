@@ -134,8 +134,10 @@ class Region(Enum):
     E_EQ_SCALE = (_M, _EMA, _STATE, "inference scale of the moving average")
     D_RESIDENT_DATA = (_U8, _ALWAYS, _STATE, "a whole data set's images, kept on the device")
     D_RESIDENT_LABEL = (_I32, _ALWAYS, _STATE, "a whole data set's labels, kept on the device")
-    S_TABLE = (_M, _ALWAYS, _STATE, "tables indexed by the iteration, such as the learning rate")
+    S_TABLE = (_M, _ALWAYS, _STATE, "tables: the learning rate of each step, scale and shift of the input's channels")
     T_WORKSPACE = (_U8, _ALWAYS, _POOL, "workspace of one node")
+    I_A_BYTES = (_U8, _ALWAYS, _STATE, "images as unsigned bytes, input buffer A, where the device normalises them")
+    I_B_BYTES = (_U8, _ALWAYS, _STATE, "images as unsigned bytes, input buffer B")
 
     def __init__(self, storage: Storage, condition: Condition, transient: bool, meaning: str) -> None:
         self.ordinal = len(self.__class__.__members__)

@@ -240,6 +240,8 @@ def _check_settings(path: Path, saved: object, plan: Plan) -> None:
     ours = cast(dict[str, Any], to_json(plan.config))
     theirs = cast(dict[str, Any], saved) if isinstance(saved, dict) else {}
     compared = [*_SETTINGS, *(() if isinstance(plan.config.schedule, _ENDLESS) else ("epochs",))]
+    # The same data give the same bytes whether host or device normalises: compared only where both plans say how.
+    compared += [n for n in ("normalise",) if n in ours and n in theirs]
     differ = [f"{n} was {_brief(theirs.get(n))}, now {_brief(ours[n])}" for n in compared if theirs.get(n) != ours[n]]
     if differ:
         raise CheckpointError(f"{path} was written with other settings: {'; '.join(differ)}")

@@ -1,4 +1,7 @@
-"""Optimizers and schedules as people write them: `adamw`, `sgd:momentum=0.9`, `cosine:warmup=1,eta_min=1e-6`."""
+"""Optimizers, schedules and normalisations as people write them.
+
+`adamw`, `sgd:momentum=0.9`, `cosine:warmup=1,eta_min=1e-6`, `mnist`, `mean=0.5/0.5/0.5,std=0.2/0.2/0.2`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
+from trc_runtime.data.dataset import NORMALISATIONS
 from trc_runtime.schema.config import (
     SGD,
     WSD,
@@ -18,6 +22,7 @@ from trc_runtime.schema.config import (
     CosineWarmRestarts,
     Exponential,
     MultiStep,
+    Normalise,
     Optimizer,
     Polynomial,
     Schedule,
@@ -123,3 +128,13 @@ def schedule(text: str, rate: float, /, **given: Any) -> Schedule:
     name, _, rest = text.partition(":")
     kind = SCHEDULES[_choose("schedule", name.strip(), SCHEDULES)]
     return _make(kind, name, rest, {"base_lr": rate}, given)
+
+
+def normalise(text: str) -> Normalise:
+    """The normalisation that the text names or says, one number a channel. ChoiceError as above."""
+    if "=" not in text:
+        return NORMALISATIONS[_choose("normalisation", text.strip(), NORMALISATIONS)]
+    if missing := [name for name in ("mean", "std") if f"{name}=" not in text]:
+        raise ChoiceError(f"normalise: {missing[0]}= is missing; write mean=M/M/...,std=S/S/..., one number a channel")
+    found: Normalise = _make(Normalise, "normalise", text, {}, {})
+    return found

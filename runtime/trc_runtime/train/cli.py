@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trc_runtime.data import fetch
-from trc_runtime.data.dataset import CIFAR, FASHION, IMAGENET, MNIST, Dataset, Normalisation, load_folder
+from trc_runtime.data.dataset import NORMALISATIONS, Dataset, load_folder
 from trc_runtime.data.idx import DataError
 from trc_runtime.data.loader import Batch, Filler
-from trc_runtime.data.synthetic import synthetic
+from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.bundle import BundleError
+from trc_runtime.schema.config import Normalise, RunConfig
 from trc_runtime.train.checkpoint import CheckpointError
 from trc_runtime.train.console import ConsoleListener, percent, setup_logging
 from trc_runtime.train.jsonlog import JsonLog
@@ -29,8 +30,6 @@ LOG = logging.getLogger("trc.train")
 
 USER_ERRORS: tuple[type[Exception], ...] = (DataError, BundleError, CheckpointError, ScheduleError)
 """What a user's mistake raises here; each message stands by itself."""
-
-NORMALISATIONS = {"mnist": MNIST, "fashion-mnist": FASHION, "cifar": CIFAR, "imagenet": IMAGENET}
 
 
 class UsageError(ValueError):
@@ -68,7 +67,9 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where to look first for the files of a named set")
     parser.add_argument(
-        "--normalise", choices=sorted(NORMALISATIONS), help="mean and deviation for a folder; measured by default"
+        "--normalise",
+        choices=sorted(NORMALISATIONS),
+        help="mean and deviation for a folder (default: those that a bundle was compiled for, or measured)",
     )
     add_output_options(parser)
 
@@ -104,11 +105,14 @@ def check_data_options(args: argparse.Namespace) -> None:
         raise UsageError(f"--data-dir is for {' and '.join(fetch.PUBLISHED)}; --data {name} looks into no other folder")
 
 
-def load_data(args: argparse.Namespace) -> Dataset:
-    """The data that the options name, except synthetic data, which takes its shape from the network."""
+def load_data(args: argparse.Namespace, normalise: Normalise | None = None) -> Dataset:
+    """The data that the options name, except synthetic data, which takes its shape from the network.
+
+    `normalise` is for a folder where the options do not say it.
+    """
     name: str = args.data
     check_data_options(args)
-    given: Normalisation | None = NORMALISATIONS[args.normalise] if args.normalise else None
+    given = NORMALISATIONS[args.normalise] if args.normalise else normalise
     if name in fetch.PUBLISHED:
         return fetch.load(name, args.data_dir)
     folder = Path(name)
@@ -118,6 +122,24 @@ def load_data(args: argparse.Namespace) -> Dataset:
     if given is None:
         LOG.info("%s: measured mean and deviation: %s", folder, data.train.normalisation)
     return data
+
+
+def data_for(config: RunConfig, args: argparse.Namespace) -> Dataset:
+    """The data that the options name for a network that is compiled already, normalised as that does it."""
+    check_data_options(args)
+    return synthetic_for(config) if args.data == "synthetic" else load_data(args, config.normalise)
+
+
+def synthetic_for(config: RunConfig) -> Dataset:
+    """Synthetic data of a network's shape and classes, and of as many samples as it is compiled for."""
+    samples = config.train_samples or TRAIN_SAMPLES, config.val_samples or VAL_SAMPLES
+    return synthetic(config.input, config.num_classes, *samples, normalisation=config.normalise)
+
+
+def bench_data(config: RunConfig) -> Dataset:
+    """Synthetic data for one training batch."""
+    (h, w), c = config.train_resolution[0], config.input[2]
+    return synthetic((h, w, c), config.num_classes, train=config.batch, val=1, normalisation=config.normalise)
 
 
 def train(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
@@ -165,9 +187,8 @@ def evaluate(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
 
 def bench(runner: Runner, args: argparse.Namespace) -> None:
     """Time training steps and inference on a full batch of the compiled shape; print minimum and median."""
-    spec = runner.plan.variants[0]
-    data = synthetic((spec.height, spec.width, spec.channels), runner.plan.config.num_classes, train=spec.batch, val=1)
-    filler, batch = Filler(data.train), Batch(0, 0, spec.batch)
+    spec, config = runner.plan.variants[0], runner.plan.config
+    filler, batch = Filler(bench_data(config).train, config.normalise), Batch(0, 0, spec.batch)
     feeder, group = runner.feeder, 10 if runner.feeder.overlaps else 1
 
     def steps() -> None:

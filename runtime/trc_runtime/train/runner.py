@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from trc_runtime.data.dataset import Dataset, Split
 from trc_runtime.data.idx import DataError
-from trc_runtime.data.loader import Batch, Batches, Filler
+from trc_runtime.data.loader import Batch, Batches, Filler, check_normalise
+from trc_runtime.schema.config import Normalise
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.plan import Plan, Step
@@ -63,6 +64,7 @@ class Runner:
         self.plan = plan
         self.session = session
         self.epoch = 0
+        self._normalise = plan.config.normalise
         session.initialise(draw=draw)
         self._limit = _largest(plan)
         self.tensors = Tensors(plan, session, self._parameters_changed)
@@ -77,18 +79,19 @@ class Runner:
     # ------------------------------------------------------------ single steps
 
     def step(self, images: NDArray[Any], labels: NDArray[Any]) -> StepResult:
-        """Train on one batch of images [n, h, w, c] (floating point, normalised) and labels [n].
+        """Train on one batch of images [n, h, w, c] and labels [n].
 
-        n, h and w must be those of a training variant. DataError for anything else, for labels outside the classes
-        and for images that are not finite. Returns when the step is done.
+        The images are normalised floating-point numbers, or unsigned bytes where the network was compiled with
+        `normalise`. n, h and w must be those of a training variant. DataError for anything else, for labels outside the
+        classes and for images that are not finite. Returns when the step is done.
         """
         if self._rate_problem is not None:
             raise self._rate_problem
-        split = _as_split(images, labels)
+        split = _as_split(images, labels, self._normalise)
         column = self._train_column(split)
         split.check_labels(self.plan.config.num_classes)
         split.check_finite(self._limit)
-        filler = Filler(split)
+        filler = Filler(split, self._normalise)
         self.launch("train", filler, Batch(0, 0, len(split)), column)
         return StepResult(
             self._scalar("loss"),
@@ -114,7 +117,7 @@ class Runner:
     # ------------------------------------------------------------ evaluation
 
     def evaluate(self, images: Split | NDArray[Any], labels: NDArray[Any] | None = None) -> EvalResult:
-        """Loss and accuracy over a split, or over normalised images [n, h, w, c] with labels [n].
+        """Loss and accuracy over a split, or over images [n, h, w, c] as `step` takes them with labels [n].
 
         Samples are taken in order. An incomplete last batch must be the compiled one (`val_samples`); where the plan
         knows no sample count, an incomplete batch is left out and `samples` says how many were counted.
@@ -124,13 +127,13 @@ class Runner:
         elif labels is None:
             raise DataError("evaluate needs labels beside the images")
         else:
-            split = _as_split(images, labels)
+            split = _as_split(images, labels, self._normalise)
+        filler = Filler(split, self._normalise)
         batches = self._cut_val(split)
         split.check_labels(self.plan.config.num_classes)
         split.check_finite(self._limit)
         self._run_if_present("fold_bn")
         self._run_if_present("clear_metrics")
-        filler = Filler(split)
         base, last = Variant.VAL_BASE.value, Variant.VAL_LAST.value
         pairs = ((b, base if b.size == batches.batch else last) for b in batches)
         for _ in self.feeder.each("infer", filler, pairs):
@@ -203,7 +206,7 @@ class Runner:
         batches = self._prepare(data, epochs)
         if checkpoint_to is not None:
             checkpoint.check_writable(Path(checkpoint_to))
-        began, results, filler = time.perf_counter(), list[EpochResult](), Filler(data.train)
+        began, results, filler = time.perf_counter(), list[EpochResult](), Filler(data.train, self._normalise)
         for listener in listeners:
             listener.start(self.plan, data, self.epoch + 1, epochs, batches.steps)
         while self.epoch < epochs:
@@ -227,6 +230,8 @@ class Runner:
                 f"the network was compiled for {config.train_samples} training samples, {data.name} has "
                 f"{len(data.train)}: compile with train_samples={len(data.train)}"
             )
+        for split in (data.train, data.val):
+            check_normalise(split, self._normalise)
         self._check_shape(data.train, (base.height, base.width, base.channels), "training")
         self._cut_val(data.val)
         for split in (data.train, data.val):
@@ -366,15 +371,20 @@ def _whole(what: str, value: object) -> int:
     return operator.index(value)
 
 
-def _as_split(images: NDArray[Any], labels: NDArray[Any]) -> Split:
-    """Check the types of a user's arrays; what they hold is checked later."""
+def _as_split(images: NDArray[Any], labels: NDArray[Any], normalise: Normalise | None) -> Split:
+    """Check the types of a user's arrays for a plan that normalises or not; what they hold is checked later."""
     images, labels = _array("images", images), _array("labels", labels)
-    if images.dtype == np.uint8:
-        raise DataError("images are unsigned bytes: normalise them first, as (x / 255 - mean) / std in float32")
+    if images.dtype == np.uint8 and normalise is None:
+        raise DataError(
+            "images are unsigned bytes: compile with normalise=trc.Normalise(mean, std), or normalise them first, as "
+            "(x / 255 - mean) / std in float32"
+        )
     if not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"labels must be whole numbers, not {labels.dtype}")
     # Compared before the conversion, which would wrap.
     wrong = np.flatnonzero((labels.reshape(-1) < 0) | (labels.reshape(-1) >= 1 << 31))
     if wrong.size:
         raise DataError(f"label {wrong[0]} is {labels.reshape(-1)[wrong[0]]}: not a class")
-    return Split(images, labels.astype(np.int32))
+    split = Split(images, labels.astype(np.int32), normalise)
+    check_normalise(split, normalise)
+    return split

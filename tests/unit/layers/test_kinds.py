@@ -18,6 +18,7 @@ SMOOTHING = "label_smoothing"
 # name: reads | updates | writes | scalars | params; `?` marks what may be left out
 TABLE = {
     "h2d_copy": "| | range | | buffer",
+    "normalise_input": "x | | y | scale shift |",
     "copy": "x | | y | |",
     "flatten_fwd": "x | | y | |",
     "flatten_bwd": "dy | | dx | |",

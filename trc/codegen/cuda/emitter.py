@@ -19,6 +19,7 @@ KERNELS = Path(__file__).parent / "kernels"
 FAMILY_ORDER = (
     "elementwise",
     "copies",
+    "input",
     "columns",
     "matmul",
     "norm",

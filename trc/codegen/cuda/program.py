@@ -20,6 +20,7 @@ from trc_runtime.schema.dtypes import Precision
 from trc_runtime.schema.kinds import Access
 from trc_runtime.schema.plan import Capture, Plan, RangeRef
 from trc_runtime.schema.regions import Region, padded_elements, region_range
+from trc_runtime.schema.staging import BUFFERS, BYTES
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,11 @@ def _lower_node(view: NodeView, instances: dict[str, Instance], descriptions: di
 # ---------------------------------------------------------------- what needs no kernel
 
 
+_PARTS: Mapping[Region, str] = {
+    Region[f"I_{buffer}_{part.upper()}"]: part for buffer in BUFFERS for part in ("label", "data", BYTES)
+}
+
+
 def _h2d_copy(view: NodeView) -> Iterator[Call]:
     """Labels and images from the staging memory of a buffer, as they lie there."""
     buffer = view.text("buffer")
@@ -174,7 +180,7 @@ def _h2d_copy(view: NodeView) -> Iterator[Call]:
             shape = tensor.shapes[view.column]
             if shape is None:
                 raise view.problem(f"'{tensor.name}' does not exist in variant {view.plan.variants[view.column].name}")
-            part = "label" if tensor.region in (Region.I_A_LABEL, Region.I_B_LABEL) else "data"
+            part = _PARTS[tensor.region]
             nbytes = padded_elements(shape, tensor.dtype, tensor.region) * tensor.dtype.itemsize
             yield CopyCall(tensor.offset, (buffer, part), nbytes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from xdsl.dialects.builtin import (
@@ -43,7 +43,7 @@ RANK = 4
 Columns = tuple[Shape | None, ...]
 """One shape a variant; None where no graph of that variant touches the tensor."""
 
-INITIAL_RULES = ("zeros", "constant", "kaiming_uniform", "kaiming_normal", "trunc_normal", "table")
+INITIAL_RULES = ("zeros", "constant", "kaiming_uniform", "kaiming_normal", "trunc_normal", "table", "values")
 """The rules of `schema.plan.Initial`."""
 
 TYPES: dict[DType, TypeAttribute] = {
@@ -109,8 +109,10 @@ def parse_dtype(parser: AttrParser) -> DType:
 
 
 def initial_text(initial: Initial) -> str:
-    """`constant 1.0`, `kaiming_uniform fan 784`, `zeros`."""
+    """`constant 1.0`, `kaiming_uniform fan 784`, `zeros`, `values [0.5, -1.0]`."""
     text = initial.rule
+    if initial.values:
+        text += f" [{', '.join(map(float_text, initial.values))}]"
     if initial.value != 0:
         text += f" {float_text(initial.value)}"
     if initial.fan != 0:
@@ -125,16 +127,27 @@ def parse_initial(parser: AttrParser) -> Initial:
     if rule not in INITIAL_RULES:
         message = f"unknown rule {rule}{hint(rule, INITIAL_RULES)} (choose one of {', '.join(INITIAL_RULES)})"
         return parser.raise_error(message, start, start + len(rule))
+    values: list[float] | None = None
+    if rule == "values":
+        values = parser.parse_comma_separated_list(
+            parser.Delimiter.SQUARE, lambda: _parse_float(parser, parser.parse_number)
+        )
+    number = _parse_float(parser, parser.parse_optional_number)
+    fan = parser.parse_integer(allow_boolean=False) if parser.parse_optional_keyword("fan") else 0
+    return Initial(rule, number, fan, tuple(values or ()))
+
+
+def _parse_float(parser: AttrParser, parse: Callable[[], int | float | None]) -> float:
+    """A number that fits a 64-bit float; 0 where there may be none and is none."""
     start = parser.pos
-    value = parser.parse_optional_number()
+    value = parse()
     try:
-        number = float(value or 0)
+        number = float(0 if value is None else value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
         return parser.raise_error(f"{value} is too large for a 64-bit float", start, parser.pos)
-    fan = parser.parse_integer(allow_boolean=False) if parser.parse_optional_keyword("fan") else 0
-    return Initial(rule, number, fan)
+    return number
 
 
 @irdl_attr_definition
@@ -176,6 +189,13 @@ def initial_problems(initial: Initial) -> Iterator[str]:
         yield f"the initial rule {rule} takes no fan ({fan})"
     if rule == "trunc_normal" and value <= 0:
         yield f"the initial rule trunc_normal needs a standard deviation above 0, not {float_text(value)}"
+    if rule == "values":
+        if not initial.values:
+            yield "the initial rule values needs values, one an element"
+        if bad := [v for v in initial.values if not math.isfinite(v)]:
+            yield f"the values of the initial rule values must be finite, not {bad[0]}"
+    elif initial.values:
+        yield f"the initial rule {rule} takes no values ({len(initial.values)} are given)"
     if value != 0 and rule not in ("constant", "trunc_normal"):
         yield f"the initial rule {rule} takes no value ({float_text(value)})"
 

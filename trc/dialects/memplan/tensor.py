@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from xdsl.dialects.builtin import (
     I64,
@@ -196,6 +197,9 @@ class TensorOp(CheckedOp):
                 continue
             if min(shape) < 1:
                 yield f"{name}: column {variant.symbol} has the shape {list(shape)}; every dimension is at least 1"
+                return
+            if (count := len(self.initial_.values)) and prod(shape) != count:
+                yield f"{name}: column {variant.symbol} has {prod(shape)} elements, its initial value {count} numbers"
                 return
             if dtype is not None and (least := slot_bytes(shape, dtype, self.region.data)) > needed:
                 needed, largest = least, variant

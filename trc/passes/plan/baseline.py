@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from trc.dialects.memplan import SpecOp
 from trc.layers.descriptor import (
     ALL_COLUMNS,
@@ -17,6 +19,8 @@ from trc.layers.descriptor import (
 )
 from trc.passes.plan.network import Network
 from trc.passes.plan.settings import OptimizerSettings
+from trc_runtime.schema.config import Normalise
+from trc_runtime.schema.normalise import scale_and_shift
 from trc_runtime.schema.plan import Initial
 from trc_runtime.schema.regions import Region
 
@@ -26,13 +30,22 @@ AMP_INITIAL_SCALING = 8192.0
 """The loss scale that mixed precision starts with (spec/compiler-facts.md section 7.5)."""
 
 
+INPUT_TABLES = ("input_scale", "input_shift")
+"""The tables of `normalise_input`: x * scale + shift."""
+
+
 def baseline(
-    specs: Sequence[SpecOp], network: Network, optimizer: OptimizerSettings, rates: int, random: bool
+    specs: Sequence[SpecOp],
+    network: Network,
+    optimizer: OptimizerSettings,
+    rates: int,
+    random: bool,
+    normalise: Normalise | None = None,
 ) -> Iterator[TensorDesc]:
     """The baseline tensors in order.
 
-    `rates` is the length of the learning rate table, `random` whether a layer
-    draws random numbers.
+    `rates` is the length of the learning rate table, `random` whether a layer draws random numbers. With `normalise`
+    the input buffers have images as bytes too, of as many channels as it has, and there are tables to normalise with.
     """
     amp = specs[0].precision_.is_amp
     labels = tuple((spec.batch_, 1, 1, 1) for spec in specs)
@@ -51,6 +64,18 @@ def baseline(
         yield _scalar(name, Region.R_RESULT_ACCUMULATED)
     shape = constant_shape((1, 1, 1, rates), TRAIN_COLUMNS)
     yield TensorDesc("lr_table", Region.S_TABLE, shape, Initial("table"))
+    if normalise is not None:
+        yield from _input(network, normalise)
+
+
+def _input(network: Network, normalise: Normalise) -> Iterator[TensorDesc]:
+    channels = len(normalise.mean)
+    table = constant_shape((1, 1, 1, channels), ALL_COLUMNS)
+    for name, numbers in zip(INPUT_TABLES, scale_and_shift(normalise, np.dtype(np.float64)), strict=True):
+        yield TensorDesc(name, Region.S_TABLE, table, Initial("values", values=tuple(numbers.tolist())))
+    images = tuple((*shape[:-1], channels) for shape in network.input)
+    for buffer in "AB":
+        yield TensorDesc(f"bytes_{buffer.lower()}", Region[f"I_{buffer}_BYTES"], images)
 
 
 def _integers(specs: Sequence[SpecOp], random: bool) -> Iterator[TensorDesc]:

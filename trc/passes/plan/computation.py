@@ -20,8 +20,10 @@ from trc.layers.system import (
     COMMIT_STATS,
     H2D_COPY,
     MEAN_ALLREDUCE,
+    NORMALISE_INPUT,
     SCALE_UPDATE,
 )
+from trc.passes.plan.baseline import INPUT_TABLES
 from trc.passes.plan.network import Network
 from trc.passes.plan.nodes import Bucket, Buckets
 from trc.passes.plan.settings import OptimizerSettings
@@ -60,9 +62,7 @@ def build_train(network: Network, settings: OptimizerSettings, filled: Filled, w
     trace = Trace(network)
     buckets = trace.buckets
     for letter in "AB":
-        transfer = buckets[GraphId[f"TRANSFER_{letter}"]]
-        span = Region[f"I_{letter}_LABEL"], Region[f"I_{letter}_DATA"]
-        transfer.emit(H2D_COPY, writes=[span], params={"buffer": letter})
+        _transfer(buckets[GraphId[f"TRANSFER_{letter}"]], letter, filled)
     trace.forward()
     trace.backward()
     if (span := (Region.G_BN_BIAS, Region.G_DEEP_CONV_FP16)) in filled:
@@ -87,6 +87,19 @@ def build_train(network: Network, settings: OptimizerSettings, filled: Filled, w
     buckets[GraphId.CLEAR_METRICS].emit(CLEAR, writes=[_METRICS])
     trace.fold()
     return buckets
+
+
+def _transfer(bucket: Bucket, letter: str, filled: Filled) -> None:
+    """Labels and images from the host; images that come as bytes are normalised behind the copy."""
+    label, data, pixels = (Region[f"I_{letter}_{part}"] for part in ("LABEL", "DATA", "BYTES"))
+    params = {"buffer": letter}
+    if (pixels, pixels) not in filled:
+        bucket.emit(H2D_COPY, writes=[(label, data)], params=params)
+        return
+    bucket.emit(H2D_COPY, writes=[(label, label)], params=params)
+    bucket.emit(H2D_COPY, writes=[(pixels, pixels)], params=params)
+    small = letter.lower()
+    bucket.emit(NORMALISE_INPUT, reads=[f"bytes_{small}"], writes=[f"data_{small}"], scalars=INPUT_TABLES)
 
 
 def build_infer(network: Network, world_size: int) -> Buckets:

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import LocationAttr, ModuleOp
 from xdsl.passes import ModulePass
 
 from trc.diagnostics import CompileError, Diagnostic, diagnostic_at
-from trc.dialects.memplan import TensorOp
+from trc.dialects.memplan import SpecOp, TensorOp
 from trc.layers.descriptor import (
     Columns,
     Layer,
@@ -23,6 +23,7 @@ from trc.passes.plan.gradients import Gradients
 from trc.passes.plan.network import Network, read_network
 from trc.passes.plan.settings import Number, OptimizerSettings, optimizer_from_options
 from trc.passes.plan.trace import touched_by
+from trc_runtime.schema.config import Normalise
 from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.regions import Region, dtype_of
 
@@ -32,7 +33,8 @@ class PlanDeriveAllShapesPass(ModulePass):
     """Write every tensor with its region, element type and six shape columns.
 
     Each layer's descriptor is asked once; gradients and optimizer state follow from the parameters. `rates` is
-    the length of the learning rate table. A parameter whose shape differs between variants is refused.
+    the length of the learning rate table. With `mean` and `std`, one number a channel, images come as unsigned bytes
+    and are normalised on the device. A parameter whose shape differs between variants is refused.
     """
 
     name = "plan-derive-all-shapes"
@@ -46,6 +48,8 @@ class PlanDeriveAllShapesPass(ModulePass):
     weight_decay: Number = 0.0
     decoupled: bool = False
     rates: int = 1
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Read numbers that arrived as words."""
@@ -78,7 +82,8 @@ class PlanDeriveAllShapesPass(ModulePass):
             )
 
         ops = [
-            make(desc, desc.name, None, op.location) for desc in baseline(specs, network, settings, self.rates, random)
+            make(desc, desc.name, None, op.location)
+            for desc in baseline(specs, network, settings, self.rates, random, self._normalise(specs[0]))
         ]
         problems: list[Diagnostic] = []
         for layer, descs in layer_tensors(network, settings):
@@ -89,6 +94,23 @@ class PlanDeriveAllShapesPass(ModulePass):
         if problems:
             raise CompileError(problems)
         append(op, *ops)
+
+    def _normalise(self, spec: SpecOp) -> Normalise | None:
+        """What the options say; CompileError where they do not fit each other or the images."""
+        if not self.mean and not self.std:
+            return None
+        if not self.mean or not self.std:
+            given, missing = ("mean", "std") if self.mean else ("std", "mean")
+            raise CompileError(f"option {given} needs the option {missing}: images are normalised with both")
+        try:
+            normalise = Normalise(self.mean, self.std)
+        except ValueError as err:
+            raise CompileError(str(err)) from None
+        if len(normalise.mean) != spec.channels_:
+            raise CompileError.at(
+                spec, f"the images have {spec.channels_} channels, options mean and std {len(normalise.mean)}"
+            )
+        return normalise
 
 
 def layer_tensors(network: Network, settings: OptimizerSettings) -> Iterator[tuple[Layer, list[TensorDesc]]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("activation", "conv", "copy", "dense", "dropout", "loss", "metrics", "norm", "optimizer", "pool", "scalars")
+FAMILIES = (
+    *("activation", "conv", "copy", "dense", "dropout", "input", "loss", "metrics", "norm", "optimizer", "pool"),
+    "scalars",
+)
 """The files; importing one registers its kernels."""
 
 

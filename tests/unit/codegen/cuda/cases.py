@@ -11,6 +11,7 @@ from tests.unit.codegen.cuda.arrays import Shape, channel, normal, rounded
 from tests.unit.codegen.cuda.differential import Case, ranges, tensors
 from tests.unit.codegen.cuda.images import images
 from tests.unit.codegen.cuda.norms import norms
+from tests.unit.codegen.cuda.pixels import pixels
 from tests.unit.codegen.cuda.products import products
 from tests.unit.runtime.cpu.plans import HALVES, PlanBuilder
 from trc_runtime.rng import stream_id
@@ -436,6 +437,6 @@ def depthwise() -> Iterator[Case]:
 def every() -> Iterator[Case]:
     for family in (
         *(elementwise, copies, bias_gradients, norms, pools, dropouts, losses, optimizers, range_kinds, scalar_kinds),
-        *(depthwise, images, products),
+        *(depthwise, images, pixels, products),
     ):
         yield from family()

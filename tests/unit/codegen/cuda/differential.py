@@ -142,7 +142,7 @@ def compare(case: Case, emulator: Emulator) -> None:
         mine[tensor.offset : tensor.offset + size] = True
         if tensor.region is not Region.S_MASK and channel_alignment(tensor.region, tensor.dtype) > 1:
             rows = arena[tensor.offset : tensor.offset + size].view(tensor.dtype.numpy).reshape(*shape[:-1], -1)
-            assert not rows[..., shape[-1] :].view(np.uint8).any(), "padding is not zero"
+            assert not rows[..., tensor.channels or shape[-1] :].view(np.uint8).any(), "padding is not zero"
     for operand in plan.nodes[0].operands:
         if operand.access.writes and isinstance(operand.ref, RangeRef):
             regions = {r.name for r in region_range(operand.ref.first, operand.ref.last)}

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from trc_runtime.data import idx
-from trc_runtime.data.dataset import CIFAR, MNIST, Normalisation, Split, load_folder, measure
+from trc_runtime.data.dataset import CIFAR, MNIST, Split, load_folder, measure
 from trc_runtime.data.idx import DataError
 from trc_runtime.data.loader import Batch, Batches, Filler, shuffled_order
 from trc_runtime.data.synthetic import synthetic
 from trc_runtime.rng import philox, stream_id, word64_of
+from trc_runtime.schema.config import Normalise
 
 
 def test_the_order_is_that_of_philox_keys() -> None:
@@ -40,7 +41,7 @@ def test_batches(samples: int, batch: int, keep: bool, sizes: list[int], dropped
 
 @pytest.mark.parametrize("normalisation", [MNIST, CIFAR])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-def test_filling_normalises_shuffled_and_in_order(normalisation: Normalisation, dtype: type[np.floating]) -> None:
+def test_filling_normalises_shuffled_and_in_order(normalisation: Normalise, dtype: type[np.floating]) -> None:
     c = len(normalisation.mean)
     rng = np.random.default_rng(1)
     raw = rng.integers(0, 256, (23, 5, 4, c), dtype=np.uint8)

@@ -16,6 +16,7 @@ from trc_runtime.data.idx import DataError
 from trc_runtime.data.loader import shuffled_order
 from trc_runtime.data.synthetic import synthetic
 from trc_runtime.schema.config import SGD, Constant, CosineAnnealing
+from trc_runtime.schema.normalise import normalised
 from trc_runtime.schema.plan import Plan
 from trc_runtime.train.checkpoint import CheckpointError
 from trc_runtime.train.jsonlog import JsonLog
@@ -68,7 +69,7 @@ def test_the_last_batch_has_its_own_variant() -> None:
     [
         (lambda x, y: (x[:5], y[:5]), r"images 5 x 2 x 2 x 1 .* compiled for 8 x 2 x 2 x 1 and 4 x 2 x 2 x 1"),
         (lambda x, y: (x[..., 0], y), r"\[samples, height, width, channels\]"),
-        (lambda x, y: (x.astype(np.uint8), y), "normalise them first"),
+        (lambda x, y: (x.astype(np.uint8), y), r"compile with normalise=trc.Normalise\(mean, std\), or normalise them"),
         (lambda x, y: (x.astype(np.int32), y), "int32"),
         (lambda x, y: (x, y.astype(np.float32)), "labels must be whole numbers, not float32"),
         (lambda x, y: (x, y[:-1]), r"8 images need labels of shape \(8,\), not \(7,\)"),
@@ -113,9 +114,9 @@ def test_evaluation_folds_first_and_counts_every_sample(data: Dataset) -> None:
     assert result.samples == 20
     assert result.loss == pytest.approx(np.log(CLASSES))
     assert (result.top1, result.top5) == (1.0, 1.0)  # all logits are equal: nothing beats the label
-    normalised = data.val.normalisation
-    assert normalised is not None
-    images = normalised.apply(data.val.images)
+    how = data.val.normalisation
+    assert how is not None
+    images = normalised(data.val.images, how)
     assert runner.evaluate(images, data.val.labels) == result
 
 
