@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 
 from tests.gpu.harness import batch_of, open_session, plan_of
+from trc.codegen.cuda.bundle import generate
 from trc_runtime.cpu.arena import ArenaError
 from trc_runtime.cuda.session import CudaSession
+from trc_runtime.data.dataset import CIFAR, MNIST
+from trc_runtime.schema.config import Normalise
+from trc_runtime.schema.normalise import normalised
 from trc_runtime.schema.plan import Plan
 from trc_runtime.train.runner import Runner
 
@@ -26,6 +30,13 @@ MLP = ("small_mlp", "fp32", 37, (8, 8, 1))
 def fill(session: CudaSession, buffer: str, plan: Plan, seed: int) -> None:
     labels, images = session.staging(buffer, 0)
     images[...], labels[:] = batch_of(plan, seed)
+
+
+def pixels_of(plan: Plan, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A random batch of bytes."""
+    spec, rng = plan.variants[0], np.random.default_rng(seed)
+    images = rng.integers(0, 256, (spec.batch, spec.height, spec.width, spec.channels), dtype=np.uint8)
+    return images, rng.integers(0, plan.config.num_classes, spec.batch).astype(np.int32)
 
 
 def state(session: CudaSession, plan: Plan) -> bytes:
@@ -42,6 +53,33 @@ def test_the_same_bytes_twice(key) -> None:
             for i in range(5):
                 runner.step(*batch_of(plan, i))
             found.append(state(session, plan))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "batch", "size", "how"),
+    [
+        ("small_mlp", "fp32", 37, (8, 8, 1), MNIST),
+        ("small_conv", "fp32", 16, (16, 16, 3), CIFAR),
+        ("small_conv", "amp-fp16", 16, (16, 16, 3), CIFAR),
+        ("small_conv", "amp-bf16", 16, (16, 16, 3), CIFAR),
+        ("first_layers", "amp-fp16", 16, (16, 16, 4), Normalise((0.1, 0.2, 0.3, 0.4), (0.5, 0.6, 0.7, 0.8))),
+    ],
+)
+def test_bytes_give_what_the_host_normalises(model, precision, batch, size, how) -> None:
+    found = []
+    for on_device in (False, True):
+        plan = plan_of(model, precision, batch, size, normalise=how if on_device else None)
+        code = generate(plan)
+        with CudaSession(plan, code.kernels, code.driver) as session:
+            runner = Runner(plan, session)
+            for i in range(4):
+                images, labels = pixels_of(plan, i)
+                runner.step(images if on_device else normalised(images, how), labels)
+            names = [
+                t.name for t in plan.tensors if not t.region.transient and not t.name.startswith(("bytes", "input"))
+            ]
+            found.append({n: session.read(n).tobytes() for n in names})
     assert found[0] == found[1]
 
 

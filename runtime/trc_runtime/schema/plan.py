@@ -23,6 +23,10 @@ POOL = "POOL"
 Shape = tuple[int, ...]
 
 
+INITIAL_RULES = ("zeros", "constant", "kaiming_uniform", "kaiming_normal", "trunc_normal", "table", "values")
+"""What `Initial.rule` may be."""
+
+
 @dataclass(frozen=True)
 class Initial:
     """What a tensor holds before the first step.

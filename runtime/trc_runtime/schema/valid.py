@@ -6,13 +6,11 @@ This is what reading defensively needs. That a plan is also right, `trc_runtime.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from trc_runtime.schema.graphs import GraphId, Variant
-from trc_runtime.schema.plan import Node, Plan, RangeRef, Step, Tensor
+from trc_runtime.schema.plan import INITIAL_RULES, Node, Plan, RangeRef, Step, Tensor
 from trc_runtime.schema.regions import slot_bytes
-
-RULES = ("zeros", "constant", "kaiming_uniform", "kaiming_normal", "trunc_normal", "table")
-"""What `Initial.rule` may be."""
 
 _LARGEST = 1 << 62
 
@@ -55,10 +53,14 @@ def _tensor(t: Tensor, plan: Plan) -> Iterator[str]:
             yield f"{list(shape)} is not a shape"
         elif slot_bytes(shape, t.dtype, t.region) > t.slot:
             yield f"the shape {list(shape)} does not fit a slot of {t.slot} bytes"
-    if t.initial.rule not in RULES:
+    if t.initial.rule not in INITIAL_RULES:
         yield f"unknown initial rule '{t.initial.rule}'"
     elif t.initial.rule.startswith("kaiming") and t.initial.fan < 1:
         yield f"rule {t.initial.rule} with a fan of {t.initial.fan}"
+    elif t.initial.rule == "values":
+        count = len(t.initial.values)
+        if wrong := [s for s in t.shapes if s is not None and prod(s) != count]:
+            yield f"rule values with {count} values for the shape {list(wrong[0])}"
 
 
 def _node(node: Node, tensors: int) -> Iterator[str]:

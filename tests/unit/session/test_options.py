@@ -62,6 +62,15 @@ def test_resolutions() -> None:
         ({"input": (100_000, 1, 1)}, "input: height must be from 1 to 65536, not 100000"),
         ({"train_resolution": (8, 8, 8)}, "train_resolution must be a side in pixels"),
         ({"train_resolution": True}, "train_resolution must be a whole number"),
+        ({"normalise": (0.5, 0.5)}, r"normalise must be trc\.Normalise\(mean, std\), not \(0\.5, 0\.5\)"),
+        (
+            {"normalise": trc.Normalise((0.5,) * 3, (0.5,) * 3)},
+            "the network's input has 1 channel, normalise has 3: .* takes one number a channel",
+        ),
+        (
+            {"normalise": trc.Normalise((0.5,), (5e-6,)), "precision": "amp-fp16"},
+            "makes pixels of up to 100000, beyond 65504, the largest number of amp-fp16: take a larger std, or amp-bf16",
+        ),
         ({"batchsize": 3}, "has no option 'batchsize'; did you mean 'batch'"),
     ],
 )

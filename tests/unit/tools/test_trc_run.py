@@ -16,6 +16,11 @@ import trc_runtime.__main__ as runtime_main
 from trc.session import compile as trc_compile
 from trc.tools.trc_run import main
 from trc_runtime.data import idx
+from trc_runtime.data.dataset import FASHION
+from trc_runtime.data.synthetic import synthetic
+from trc_runtime.schema.codec import from_json, to_json
+from trc_runtime.schema.config import RunConfig
+from trc_runtime.train.checkpoint import read
 from trc_runtime.train.schedules import rate_table
 
 BP = """input(28, 28, 1);
@@ -97,6 +102,61 @@ def test_a_folder_of_idx_files_gives_the_input_size(tmp_path: Path, capsys: Capt
     assert (code, lines) == (1, [])
     assert "t10k-labels-idx1-ubyte: offset 8: expected 20 bytes of data (20), found 0: the file is truncated" in err
     assert not (tmp_path / "c").exists()
+
+
+def test_bytes_are_normalised_on_the_device(bp: Path, tmp_path: Path, capsys: Capture) -> None:
+    words = ("--data", "synthetic", "--epochs", 1, "--batch", 150, "-q")
+    log, checkpoint = tmp_path / "log.jsonl", tmp_path / "c"
+    assert run(capsys, "train", bp, *words, "--checkpoint", checkpoint, "--log", log)[0] == 0
+    data = synthetic((28, 28, 1))
+    saved = read(checkpoint)
+    how = data.train.normalisation
+    assert saved.about["config"]["normalise"] == to_json(how)
+    # By hand, on the host: the same bytes.
+    config = from_json(RunConfig, {k: v for k, v in saved.about["config"].items() if k != "normalise"})
+    exe = trc_compile(
+        *(bp,),
+        **{n: getattr(config, n) for n in ("batch", "optimizer", "schedule", "loss", "epochs", "train_samples")},
+        val_samples=500,
+    )
+    exe.run(data)
+    assert all(np.array_equal(exe.tensors[name], array) for name, array in saved.arrays.items())
+    exe.save_checkpoint(tmp_path / "host")
+    assert run(capsys, "train", bp, *words, "--resume", tmp_path / "host")[0] == 0, "one from before goes on"
+
+
+def test_bundles_from_before_and_of_other_data(bp: Path, tmp_path: Path, capsys: Capture) -> None:
+    common = {"batch": 150, "epochs": 1, "train_samples": 2000, "val_samples": 500}
+    rng = np.random.default_rng(0)
+    for split, n in (("train", 2000), ("t10k", 500)):
+        images = idx.write_idx(rng.integers(0, 200, (n, 28, 28), dtype=np.uint8))
+        (tmp_path / f"{split}-images-idx3-ubyte").write_bytes(images)
+        labels = idx.write_idx((np.arange(n) % 10).astype(np.uint8))
+        (tmp_path / f"{split}-labels-idx1-ubyte").write_bytes(labels)
+    trc_compile(bp, **common).save(tmp_path / "old")
+    trc_compile(bp, normalise=FASHION, **common).save(tmp_path / "fashion")
+    for bundle in ("old", "fashion"):
+        for data in ("synthetic", tmp_path):
+            for action in ("train", "eval"):
+                code, lines, err = run(capsys, action, tmp_path / bundle, "--data", data, "-q")
+                assert (code, err) == (0, "")
+                assert lines[-1].startswith("top1=")
+        assert run(capsys, "bench", tmp_path / bundle, "--steps", 2)[0] == 0
+    assert run(capsys, "eval", tmp_path / "fashion", "--data", tmp_path, "--normalise", "fashion-mnist", "-q")[0] == 0
+    code, lines, err = run(capsys, "eval", tmp_path / "fashion", "--data", tmp_path, "--normalise", "mnist")
+    assert (code, lines) == (1, [])
+    assert "the data's normalisation is mean 0.1307, std 0.3081, but this network was compiled for mean 0.286," in err
+
+
+def test_data_of_other_channels_are_refused_as_data(tmp_path: Path, capsys: Capture) -> None:
+    bp = tmp_path / "colour.bp"
+    bp.write_text("input(28, 28, 3); BluePrint colour = seq(fc(10));")
+    for split, n in (("train", 20), ("t10k", 10)):
+        (tmp_path / f"{split}-images-idx3-ubyte").write_bytes(idx.write_idx(np.zeros((n, 28, 28), np.uint8)))
+        (tmp_path / f"{split}-labels-idx1-ubyte").write_bytes(idx.write_idx(np.zeros(n, np.uint8)))
+    code, _, err = run(capsys, "train", bp, "--data", tmp_path, "--batch", 10, "--epochs", 1)
+    assert code == 1
+    assert "training images are 28 x 28 x 1, the network was compiled for 28 x 28 x 3" in err
 
 
 def test_bench(bp: Path, capsys: Capture) -> None:

@@ -26,7 +26,7 @@ from xdsl.printer import Printer
 from trc.dialects.attributes import CACHED, float_text, hint, ints64, read_ints64
 from trc_runtime.schema.dtypes import DType, Precision
 from trc_runtime.schema.graphs import Variant
-from trc_runtime.schema.plan import Initial, Shape
+from trc_runtime.schema.plan import INITIAL_RULES, Initial, Shape
 
 COLUMNS = len(Variant)
 """How many shape columns the layout table has: one a variant."""
@@ -42,9 +42,6 @@ RANK = 4
 
 Columns = tuple[Shape | None, ...]
 """One shape a variant; None where no graph of that variant touches the tensor."""
-
-INITIAL_RULES = ("zeros", "constant", "kaiming_uniform", "kaiming_normal", "trunc_normal", "table", "values")
-"""The rules of `schema.plan.Initial`."""
 
 TYPES: dict[DType, TypeAttribute] = {
     DType.F16: f16,

@@ -82,6 +82,21 @@ memplan.tensor @x W_FC_BIAS f32 [1, 1, 1, 1] init trunc_normal -0.5
 
 // -----
 
+// expected-error@+1 {{tensor @x: the initial rule values needs values, one an element}}
+memplan.tensor @x S_TABLE f32 [1, 1, 1, 1] init values []
+
+// -----
+
+// expected-error@+1 {{tensor @x: column train_base has 3 elements, its initial value 2 numbers}}
+memplan.tensor @x S_TABLE f32 [1, 1, 1, 3] init values [1.0, 2.0]
+
+// -----
+
+// expected-error@+1 {{tensor @x: the initial rule values takes no value (2.0)}}
+memplan.tensor @x S_TABLE f32 [1, 1, 1, 1] init values [1.0] 2.0
+
+// -----
+
 // expected-error@+1 {{tensor @x: the initial rule table takes no value (3.0)}}
 memplan.tensor @x W_FC_BIAS f32 [1, 1, 1, 1] init table 3
 

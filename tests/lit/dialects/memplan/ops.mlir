@@ -45,6 +45,8 @@ memplan.tensor @e S_TABLE f32 [1, 1, 1, 99] init table
 memplan.tensor @f S_SCALAR_INT32 i32 [1, 1, 1, 1]
 memplan.tensor @g S_SCALAR_INT8 i8 [1, 1, 1, 1]
 memplan.tensor @h D_RESIDENT_DATA u8 [5, 28, 28, 1]
+memplan.tensor @i S_TABLE f32 [1, 1, 1, 4] init values [0.5, -1.0e-05, 3, -0.0]
+memplan.tensor @j I_A_BYTES u8 [5, 28, 28, 3]
 memplan.tensor @"not a word" S_MASK i8 [5, 28, 28, 1] attributes {why}
 // CHECK-NEXT:  memplan.tensor @a S_SCALAR_FP32 f32 [1, 1, 1, 1] init constant 65536.0
 // CHECK-NEXT:  memplan.tensor @b S_SCALAR_FP32 f32 [1, 1, 1, 1] init constant -1.0e-05
@@ -54,4 +56,6 @@ memplan.tensor @"not a word" S_MASK i8 [5, 28, 28, 1] attributes {why}
 // CHECK-NEXT:  memplan.tensor @f S_SCALAR_INT32 i32 [1, 1, 1, 1]
 // CHECK-NEXT:  memplan.tensor @g S_SCALAR_INT8 i8 [1, 1, 1, 1]
 // CHECK-NEXT:  memplan.tensor @h D_RESIDENT_DATA u8 [5, 28, 28, 1]
+// CHECK-NEXT:  memplan.tensor @i S_TABLE f32 [1, 1, 1, 4] init values [0.5, -1.0e-05, 3.0, -0.0]
+// CHECK-NEXT:  memplan.tensor @j I_A_BYTES u8 [5, 28, 28, 3]
 // CHECK-NEXT:  memplan.tensor @"not a word" S_MASK i8 [5, 28, 28, 1] attributes {why}

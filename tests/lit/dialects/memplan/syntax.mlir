@@ -44,3 +44,13 @@ memplan.spec @train_base {precision = fp31, batch = 1, height = 1, width = 1, ch
 
 // expected-error@+1 {{Expected 'batch'}}
 memplan.spec @train_base {precision = fp32, height = 1, width = 1, channels = 1}
+
+// -----
+
+// expected-error@+1 {{'[' expected}}
+memplan.tensor @x S_TABLE f32 [1, 1, 1, 1] init values 1
+
+// -----
+
+// expected-error@+1 {{is too large for a 64-bit float}}
+memplan.tensor @x S_TABLE f32 [1, 1, 1, 1] init values [1.0e999]

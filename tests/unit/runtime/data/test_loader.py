@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trc_runtime.data import idx
-from trc_runtime.data.dataset import CIFAR, MNIST, Split, load_folder, measure
+from trc_runtime.data.dataset import CIFAR, FASHION, MNIST, Split, load_folder, measure
 from trc_runtime.data.idx import DataError
 from trc_runtime.data.loader import Batch, Batches, Filler, shuffled_order
 from trc_runtime.data.synthetic import synthetic
@@ -79,6 +79,36 @@ def test_a_buffer_of_another_shape_or_type_is_refused() -> None:
         filler.fill(Batch(0, 0, 4), labels, np.empty((4, 4, 5, 1), np.float32))
     with pytest.raises(DataError, match="type uint16"):
         filler.fill(Batch(0, 0, 4), labels, np.empty((4, 4, 4, 1), np.uint16))
+
+
+def test_bytes_go_into_a_buffer_of_bytes_as_they_are() -> None:
+    data = synthetic((4, 5, 3), 3, train=23, val=4)
+    how = data.train.normalisation
+    images, labels, filler = np.empty((6, 4, 5, 3), np.uint8), np.empty(6, np.int32), Filler(data.train, how)
+    filler.shuffle(5, 2)
+    filler.fill(Batch(1, 6, 6), labels, images)
+    chosen = shuffled_order(23, 5, 2)[6:12]
+    assert np.array_equal(images, data.train.images[chosen])
+    assert np.array_equal(labels, data.train.labels[chosen])
+    filler.in_order()
+    filler.fill(Batch(2, 12, 6), labels, images)
+    assert np.array_equal(images, data.train.images[12:18])
+    with pytest.raises(DataError, match="a batch of 6 images .* does not fit a buffer of shape"):
+        filler.fill(Batch(0, 0, 6), labels, images[:5])
+    with pytest.raises(DataError, match="of type float32 cannot be filled with unsigned bytes, which the plan normal"):
+        filler.fill(Batch(0, 0, 6), labels, np.empty((6, 4, 5, 3), np.float32))
+    with pytest.raises(DataError, match="of type uint8 cannot be filled with floating-point numbers"):
+        Filler(data.train).fill(Batch(0, 0, 6), labels, images)
+
+
+def test_a_split_that_the_plan_normalises_otherwise_is_refused() -> None:
+    images, labels = np.zeros((2, 4, 4, 1), np.uint8), np.zeros(2, np.int32)
+    with pytest.raises(
+        DataError, match=r"normalisation is mean 0\.1307, std 0\.3081, but this .* for mean 0\.286, std 0\.353: compile it"
+    ):
+        Filler(Split(images, labels, MNIST), FASHION)
+    with pytest.raises(DataError, match=r"the images are float32, .* \(mean 0\.1307, std 0\.3081\): give it bytes"):
+        Filler(Split(images.astype(np.float32), labels), MNIST)
 
 
 def test_splits_are_checked() -> None:

@@ -167,6 +167,7 @@ def _same_name(document: Document) -> None:
         (_at("tensors", 0, "offset", value=-256), "leave the arena"),
         (_at("tensors", 0, "offset", value=1 << 70), "leave the arena"),
         (_at("tensors", 0, "initial", "rule", value="ones"), "unknown initial rule 'ones'"),
+        (_at("tensors", 0, "initial", "rule", value="values"), r"rule values with 0 values for the shape \["),
         (_same_name, "two tensors are called"),
         (_at("spans", 0, "bytes", value=-1), "span .* leaves the arena"),
         (_at("nodes", 0, "scalars", value=[["lr", 99]]), "scalar lr is tensor 99"),
