@@ -69,7 +69,7 @@ def test_resolutions() -> None:
         ),
         (
             {"normalise": trc.Normalise((0.5,), (5e-6,)), "precision": "amp-fp16"},
-            "makes pixels of up to 100000, beyond 65504, the largest number of amp-fp16: take a larger std, or amp-bf16",
+            "makes pixels of up to 100000, beyond 65504, the largest number of amp-fp16: take a larger std, or",
         ),
         ({"batchsize": 3}, "has no option 'batchsize'; did you mean 'batch'"),
     ],

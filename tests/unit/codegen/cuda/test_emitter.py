@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.codegen.cuda.cases import every
+from tests.unit.codegen.cuda.pixels import pixels
 from tests.unit.codegen.cuda.update_golden import MODELS, ROOT, golden_file, plan_of
 from trc.codegen.cuda import emitter
 from trc.codegen.cuda.bundle import generate
@@ -106,6 +107,11 @@ def check_code(text: str, architecture: str, folder: Path, kernels: int) -> None
 def test_code_of_three_models(model: str, tmp_path: Path) -> None:
     code = generate(plan_of(model))
     check_code(code.kernels, "sm_90", tmp_path, len(code.program.instances))
+
+
+def test_code_of_images_as_bytes(tmp_path: Path) -> None:
+    instances = {i.name: i for case in pixels() for i in (launch.instance for launch in case.lowered.launches)}
+    check_code(source_of(dict(sorted(instances.items()))), "sm_90", tmp_path, len(instances))
 
 
 @pytest.mark.accept

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.unit.codegen.cuda.differential import tensors
 from tests.unit.codegen.cuda.emulator import COMPILER
+from tests.unit.codegen.cuda.pixels import pixels
 from tests.unit.codegen.cuda.products import products
 from tests.unit.codegen.cuda.update_golden import plan_of
 from tests.unit.codegen.cuda.whole import run_plan
@@ -16,6 +18,7 @@ from trc.codegen.cuda.lowering import N, NodeView, lower, owns, view
 from trc.codegen.cuda.lowering.matmul import TILES, tile_of
 from trc.codegen.cuda.lowering.view import columns_first, rows_first
 from trc.diagnostics import CompileError
+from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.plan import Plan
 from trc_runtime.schema.regions import SLOT_ALIGNMENT, Region
 
@@ -45,11 +48,26 @@ def test_unknown_kind_names_the_layer() -> None:
 
 def test_float64_is_refused() -> None:
     plan = tensors("relu", "relu_fwd", {"x": np.zeros((1, 1, 1, 8), np.float32)}, {"y": (1, 1, 1, 8)}).plan
-    from trc_runtime.schema.dtypes import DType
-
     wide = tuple(replace(t, dtype=DType.F64) for t in plan.tensors)
     with pytest.raises(CompileError, match="f64, which exists on the CPU only"):
         lower(replace(plan, tensors=wide), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": {"region": Region.T_TEMP_INT32, "dtype": DType.I32}}, "unsigned bytes to numbers, not i32 to f32"),
+        ({"y": {"dtype": DType.I32}}, "unsigned bytes to numbers, not u8 to i32"),
+        ({"y": {"shapes": ((7, 5, 4, 3),) * 6}}, r"'x' has the shape \(7, 5, 3, 3\), 'y' \(7, 5, 4, 3\)"),
+        ({"y": {"shapes": ((7, 5, 3, 2),) * 6}}, r"'x' has the shape \(7, 5, 3, 3\), 'y' \(7, 5, 3, 2\)"),
+        ({"shift": {"shapes": ((1, 1, 1, 2),) * 6}}, "has 2 numbers of shift for 3 channels"),
+    ],
+)
+def test_bytes_that_cannot_be_normalised(change: dict[str, dict[str, Any]], message: str) -> None:
+    plan = next(c for c in pixels() if c.name == "7x5x3x3-to-3-fp32").plan
+    wrong = tuple(replace(t, **change.get(t.name, {})) for t in plan.tensors)
+    with pytest.raises(CompileError, match=f"kind normalise_input on target cuda: .*{message}"):
+        lower(replace(plan, tensors=wrong), 0, 0)
 
 
 def test_rows_of_different_length_are_refused_where_kernels_know_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def test_pixels(precision: Precision, c: int, wide: int, size: tuple[int, int, i
     on_host = narrowed(normalised(images, how, master), precision.compute.numpy)
     assert stored[..., :c].tobytes() == on_host.tobytes(), "the same bytes as when the host normalises"
     assert not stored[..., c:].view(np.uint8).any(), "channels that images lack are zero"
-    # Half units of the larger term: two for scale, one each for shift and product, two for the sum, which may be twice it.
+    # Half units of the larger term: two for scale, one each for shift and product, two for the sum of two
     mean, std = (np.array(numbers, np.longdouble) for numbers in (how.mean, how.std))
     exact = (images / np.longdouble(255) - mean) / std
     terms = np.maximum(np.abs(images / 255 / std), np.abs(mean / std))

@@ -46,10 +46,12 @@ DEVICE void normalise_input(const u8* x, const float* scale, const float* shift,
             }
         }
         T* const to = y + first + at;
-        if (first + at + V <= count) {
+        if (P % V == 0 || first + at + V <= count) {
             store<V>(to, narrow<T>(value));
         } else {
-            for (int i = 0; first + at + i < count; ++i) to[i] = narrow<T>(value.at[i]);
+#pragma unroll
+            for (int i = 0; i < V; ++i)
+                if (first + at + i < count) to[i] = narrow<T>(value.at[i]);
         }
     }
 }
