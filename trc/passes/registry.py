@@ -94,7 +94,8 @@ def option_texts(name: str) -> list[str]:
         if default is dataclasses.MISSING or default is None:
             texts.append(option)
         else:
-            texts.append(f"{option}={str(default).lower() if isinstance(default, bool) else default}")
+            shown = "" if default == () else str(default).lower() if isinstance(default, bool) else default
+            texts.append(f"{option}={shown}")
     return texts
 
 
@@ -105,7 +106,12 @@ def parse_pipeline(text: str) -> tuple[ModulePass, ...]:
 
 def pipeline_text(passes: Sequence[ModulePass]) -> str:
     """The spelling that `parse_pipeline` reads back to the same passes."""
-    return ",".join(str(p) for p in passes)
+    parts = _QUOTED.split(",".join(str(p) for p in passes))
+    # xDSL writes large numbers as 1e+16, and reads no +.
+    return "".join(part if n % 2 else part.replace("e+", "e") for n, part in enumerate(parts))
+
+
+_QUOTED = re.compile(r'("[^"]*")')
 
 
 def _specs(text: str) -> list[ArgSpec]:

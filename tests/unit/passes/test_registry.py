@@ -36,6 +36,9 @@ def test_phases_hold_every_pass_once():
         "arch-plan{amp=true fuse=true num-classes=100 label-smoothing=0.1}",
         "plan{batch=12 optimizer=adamw weight-decay=1e-4}",
         "arch-plan,plan",
+        "plan{mean=0.485,0.456,0.406 std=0.229,0.224,0.225}",
+        "plan{mean=0 std=1}",
+        'plan-derive-all-shapes{mean=-0.5,1e-5,"0.25" std=3,1e-20,2e22}',
     ],
 )
 def test_text_reads_back(text: str):
