@@ -40,7 +40,7 @@ DEVICE void normalise_input(const u8* x, const float* scale, const float* shift,
         for (int i = 0; i < V; ++i) {
             const int e = column + at + i, c = V % P == 0 ? i % P : e % P;
             value.at[i] = 0.f;
-            if (c < C && first + at + i < count) {
+            if (c < C) {  // lanes behind the last row have a place in the tile too, but are not stored
                 const float pixel = (float)tile[base + e / P * C + c];
                 value.at[i] = __fadd_rn(__fmul_rn(pixel, scale[c]), shift[c]);
             }
