@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from trc.diagnostics import CompileError
     from trc.session import Executable, compile, load, lower
     from trc_runtime.schema.config import (
+        EMA,
         SGD,
         WSD,
         Adam,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "EMA",
     "MB_E1_K3",
     "MB_E1_K3_DS",
     "MB_E6_K3",
@@ -145,7 +147,7 @@ _HOMES = {
     "trc.session": ("Executable", "compile", "load", "lower"),
     "trc_runtime.schema.config": (
         *("SGD", "WSD", "Adam", "AdamW", "Constant", "CosineAnnealing", "CosineWarmRestarts", "CrossEntropy"),
-        *("Exponential", "MultiStep", "Normalise", "Polynomial", "StepDecay"),
+        *("EMA", "Exponential", "MultiStep", "Normalise", "Polynomial", "StepDecay"),
     ),
 }
 """Where names live that are not in trc.blueprint. A module is imported when one of its names is first used: tools start

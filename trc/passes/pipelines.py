@@ -9,7 +9,7 @@ from xdsl.passes import ModulePass
 
 from trc.diagnostics import CompileError
 from trc.passes.plan.network import CHANNEL_MULTIPLE
-from trc.passes.plan.settings import optimizer_options
+from trc.passes.plan.settings import ema_options, optimizer_options
 from trc.passes.registry import load_pass
 from trc_runtime.schema.config import RunConfig
 
@@ -72,6 +72,8 @@ _PLAN_DEFAULTS: dict[str, Option] = {
     "rates": 1,
     "mean": (),
     "std": (),
+    "ema-decay": 0.0,
+    "ema-warmup": False,
     "mode": "packed",
 }
 """The options of the pipeline `plan`."""
@@ -105,10 +107,20 @@ _PLAN_OPTIONS: dict[str, tuple[str, ...]] = {
         "rates",
         "mean",
         "std",
+        "ema-decay",
     ),
     "plan-compute-max-slot-bytes": (),
     "plan-create-memory-plans": ("mode",),
-    "graph-build-computation": ("optimizer", "momentum", "nesterov", "weight-decay", "decoupled", "world-size"),
+    "graph-build-computation": (
+        "optimizer",
+        "momentum",
+        "nesterov",
+        "weight-decay",
+        "decoupled",
+        "world-size",
+        "ema-decay",
+        "ema-warmup",
+    ),
     "graph-share-or-clone": (),
     "graph-schedule-steps": (),
     "plan-pack-transients": (),
@@ -173,7 +185,10 @@ def build_pipeline(
         "mean": config.normalise.mean if config.normalise else (),
         "std": config.normalise.std if config.normalise else (),
         "mode": planner,
-        **{name.replace("_", "-"): value for name, value in optimizer_options(config.optimizer).items()},
+        **{
+            name.replace("_", "-"): value
+            for name, value in (optimizer_options(config.optimizer) | ema_options(config.ema)).items()
+        },
     }
     steps += _plan_steps(options)
     return [make_pass(name, chosen) for name, chosen in steps]

@@ -14,6 +14,7 @@ from trc.blueprint.network import checked_input
 from trc.diagnostics import CompileError
 from trc.passes.pipelines import rate_table_length
 from trc_runtime.schema.config import (
+    EMA,
     SGD,
     WSD,
     Adam,
@@ -63,9 +64,10 @@ class CompileOptions(TypedDict, total=False):
     """Keyword arguments of `trc.compile` and `trc.lower`; all may be left out where a default makes sense.
 
     Sample counts left out mean unknown: full batches only. `num_classes` defaults to the network's output channels,
-    `train_resolution` may be one resolution or (begin, end). `autotune` is a file of cuDNN engines measured on this
-    GPU; what it lacks is measured and added. With `normalise` images are unsigned bytes, which the device normalises;
-    without, floating-point numbers that are normalised already.
+    `train_resolution` may be one resolution or (begin, end). With `ema` a moving average of the weights is kept and
+    validated too. `autotune` is a file of cuDNN engines measured on this GPU; what it lacks is measured and added. With
+    `normalise` images are unsigned bytes, which the device normalises; without, floating-point numbers that are
+    normalised already.
     """
 
     input: Sequence[int] | None
@@ -74,6 +76,7 @@ class CompileOptions(TypedDict, total=False):
     optimizer: Optimizer | None
     schedule: Schedule | None
     loss: CrossEntropy | None
+    ema: EMA | None
     epochs: int | None
     train_samples: int | None
     val_samples: int | None
@@ -98,6 +101,7 @@ DEFAULTS: CompileOptions = {
     "optimizer": None,
     "schedule": None,
     "loss": None,
+    "ema": None,
     "epochs": None,
     "train_samples": None,
     "val_samples": None,
@@ -220,6 +224,9 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
         raise _fail(f"schedule must be one of {names}, not {schedule!r}")
     if not isinstance(loss, CrossEntropy):
         raise _fail(f"loss must be trc.CrossEntropy(...), not {loss!r}")
+    ema: object = o["ema"]
+    if not isinstance(ema, EMA | None):
+        raise _fail(f"ema must be trc.EMA(...) or None, not {ema!r}")
     missing = [n for n in ("epochs", "train_samples") if o[n] is None]
     if missing and not (isinstance(schedule, Constant) and schedule.warmup == 0):
         warmup = " with a warm-up" if isinstance(schedule, Constant) else ""
@@ -264,6 +271,7 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
         precision=precision,
         seed=seed,
         normalise=_normalise(o["normalise"], c, precision),
+        ema=ema,
     )
     if (steps := rate_table_length(config)) > _MOST_RATES:
         raise _fail(

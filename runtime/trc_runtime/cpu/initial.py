@@ -10,6 +10,7 @@ from trc_runtime.cpu.bind import Array
 from trc_runtime.cpu.half import narrowed
 from trc_runtime.rng import Philox, Stream
 from trc_runtime.schema.plan import Tensor
+from trc_runtime.schema.regions import AVERAGE_SUFFIX, AVERAGES
 
 STREAM = "init/{}"
 """The random stream of a tensor; the draw of element `e` is that of row 0, element `e`."""
@@ -20,9 +21,13 @@ TRUNCATION = 2.0
 _GAIN = sqrt(2.0)
 
 
+_AVERAGED = frozenset(AVERAGES.values())
+
+
 def stream_name(tensor: Tensor) -> str:
-    """The name of the stream that a tensor's first values come from."""
-    return STREAM.format(tensor.name)
+    """The name of the stream that a tensor's first values come from; an average begins with those of its counterpart."""
+    name = tensor.name.removesuffix(AVERAGE_SUFFIX) if tensor.region in _AVERAGED else tensor.name
+    return STREAM.format(name)
 
 
 def is_random(tensor: Tensor) -> bool:

@@ -66,12 +66,21 @@ class CpuSession:
         self._memory.arena.fill(0)
         generator = Philox()
         seed = self.plan.config.seed
+        drawn: tuple[str, Array] | None = None  # an average follows what it is drawn like
         for tensor in self.plan.tensors:
             if tensor.name == SEED:
                 words = self._view(tensor).reshape(-1)
                 words.view(np.uint32)[:] = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
-            elif tensor.initial.rule not in ("zeros", "table") and (draw or not initial.is_random(tensor)):
-                initial.fill(tensor, self._view(tensor), seed, generator)
+            elif not initial.is_random(tensor):
+                if tensor.initial.rule not in ("zeros", "table"):
+                    initial.fill(tensor, self._view(tensor), seed, generator)
+            elif draw:
+                view, stream = self._view(tensor), initial.stream_name(tensor)
+                if drawn is not None and drawn[0] == stream:
+                    view[...] = drawn[1]
+                    continue
+                initial.fill(tensor, view, seed, generator)
+                drawn = stream, view
 
     def read(self, name: str) -> Array:
         """A copy of a tensor in the shape of the first variant it exists in, half types as float32.

@@ -221,11 +221,21 @@ class CudaSession:
         driver.zero(arena.address, arena.size, self._context.main)
         driver.synchronize(self._context.main)
         generator = Philox()
+        drawn: tuple[str, NDArray[np.uint8]] | None = None  # an average follows what it is drawn like
         for tensor in self.plan.tensors:
-            if not draw and initial.is_random(tensor):
+            random = initial.is_random(tensor)
+            if not draw and random:
                 continue
-            if (memory := host.first_values(tensor, self.plan.config.seed, generator)) is not None:
-                driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
+            stream = initial.stream_name(tensor)
+            if random and drawn is not None and drawn[0] == stream:
+                memory = drawn[1]
+            else:
+                memory = host.first_values(tensor, self.plan.config.seed, generator)
+            if memory is None:
+                continue
+            if random:
+                drawn = stream, memory
+            driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
 
     def read(self, name: str) -> Array:
         """A copy of a tensor in the shape of the first variant it exists in, half types as float32.

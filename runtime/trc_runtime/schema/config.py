@@ -286,6 +286,34 @@ class CrossEntropy:
         )
 
 
+LARGEST_DECAY = 1 - 2.0**-24
+"""The largest decay whose float32 is not 1."""
+
+
+@dataclass(frozen=True)
+class EMA:
+    """An exponential moving average E of the weights and of batch norm's running statistics.
+
+    E begins as a copy of them and becomes decay E + (1 - decay) W after every step that was applied; a skipped step
+    leaves it alone (Polyak and Juditsky 1992; the rule is that of timm's ModelEma and torch's
+    `AveragedModel(use_buffers=True)`, which averages the running statistics too). With `warmup` the decay of the t-th
+    applied step, t from 1, is min(decay, (1 + t) / (10 + t)), as in TensorFlow's ExponentialMovingAverage with
+    `num_updates`: a run much shorter than 1 / (1 - decay) steps then does not keep its initial weights. It is off by
+    default, as it is there, so that a published recipe's decay means what it means elsewhere.
+    """
+
+    decay: float = 0.999
+    warmup: bool = False
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        _require(
+            0 < self.decay <= LARGEST_DECAY,
+            f"EMA: decay must be between 0 and 1 (at most {LARGEST_DECAY:.8f}, the last float32 below 1), "
+            f"not {self.decay}",
+        )
+
+
 @dataclass(frozen=True)
 class Normalise:
     """How pixels of unsigned bytes become numbers: (x / 255 - mean) / std, with one mean and one std a channel.
@@ -329,7 +357,8 @@ class RunConfig:
     """Everything a compiled network was compiled for, besides the network.
 
     Sample counts of None mean unknown: full batches only. Resolutions are (height, width) pairs; `train_resolution`
-    is (begin, end). With `normalise` the network takes unsigned bytes and normalises them on the device.
+    is (begin, end). With `normalise` the network takes unsigned bytes and normalises them on the device; with `ema` it
+    keeps a moving average of its weights.
     """
 
     optimizer: Optimizer
@@ -348,3 +377,4 @@ class RunConfig:
     precision: Precision
     seed: int
     normalise: Normalise | None = field(default=None, metadata=LATER)
+    ema: EMA | None = field(default=None, metadata=LATER)

@@ -116,7 +116,8 @@ TRAIN_STEP_ORDER: tuple[GraphId, ...] = (
     GraphId.LARS_DEEP_CONV_OPT,
     GraphId.EMA_UPDATE,
     GraphId.CAST_MAIN_FP32_TO_FP16,
-    GraphId.CAST_EMA_FP32_TO_FP16,
+    # The original's list ends with CAST_EMA_FP32_TO_FP16. Only inference reads the average's half weights, so they are
+    # made before a validation (step `cast_ema`), not after every training step.
 )
 """The canonical order of the buckets in a training step (spec/compiler-facts.md section 10.4)."""
 

@@ -178,6 +178,20 @@ def region_range(first: Region, last: Region) -> list[Region]:
     return [r for r in Region if first.ordinal <= r.ordinal <= last.ordinal]
 
 
+AVERAGES: dict[Region, Region] = {
+    **{r: Region[f"E_{r.name[2:]}"] for r in region_range(Region.W_BN_BIAS, Region.W_DEEP_CONV)},
+    **{r: Region[f"E_{r.name[2:]}_FP16"] for r in region_range(Region.A_FC_WEIGHT, Region.A_DEEP_CONV)},
+    Region.B_PREV_MEAN: Region.E_STAT_MEAN,
+    Region.B_PREV_VAR: Region.E_STAT_VAR,
+    Region.W_EQ_BIAS: Region.E_EQ_BIAS,
+    Region.W_EQ_SCALE: Region.E_EQ_SCALE,
+}
+"""Where what belongs to the moving average lies, by the region of what is averaged, cast or folded."""
+
+AVERAGE_SUFFIX = ".ema"
+"""What the name of a tensor of the moving average ends with, after the name of its counterpart."""
+
+
 def channel_alignment(region: Region, dtype: DType) -> int:
     """To what multiple the innermost dimension (C) of a tensor is padded in memory."""
     if dtype.is_half and region in (Region.I_A_DATA, Region.I_B_DATA):

@@ -28,6 +28,7 @@ FAMILY_ORDER = (
     "depthwise",
     "loss",
     "optimizer",
+    "ema",
     "scalars",
 )
 """Families in the order in which they are written; each needs common.cuh and what stands in `NEEDS` only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from trc.layers.descriptor import (
 )
 from trc.passes.plan.network import Network
 from trc.passes.plan.settings import OptimizerSettings
-from trc_runtime.schema.config import Normalise
+from trc_runtime.schema.config import EMA, Normalise
 from trc_runtime.schema.normalise import scale_and_shift
 from trc_runtime.schema.plan import Initial
 from trc_runtime.schema.regions import Region
@@ -28,6 +29,17 @@ SCALAR: Shape = (1, 1, 1, 1)
 
 AMP_INITIAL_SCALING = 8192.0
 """The loss scale that mixed precision starts with (spec/compiler-facts.md section 7.5)."""
+
+SUMS = ("accum_loss", "accum_top1", "accum_top5")
+"""Sums of results over an epoch."""
+
+EMA_SUMS = ("accum_ema_loss", "accum_ema_top1", "accum_ema_top5")
+"""The same of the moving average, so that both are validated in one pass over the data."""
+
+
+def alpha_of(ema: EMA) -> float:
+    """The share of the new weights, 1 - decay, of the decimal number that was written: 0.001 for 0.999."""
+    return float(1 - Decimal(repr(ema.decay)))
 
 
 INPUT_TABLES = ("input_scale", "input_shift")
@@ -41,11 +53,13 @@ def baseline(
     rates: int,
     random: bool,
     normalise: Normalise | None = None,
+    ema: EMA | None = None,
 ) -> Iterator[TensorDesc]:
     """The baseline tensors in order.
 
     `rates` is the length of the learning rate table, `random` whether a layer draws random numbers. With `normalise`
-    the input buffers have images as bytes too, of as many channels as it has, and there are tables to normalise with.
+    the input buffers have images as bytes too, of as many channels as it has, and there are tables to normalise with;
+    with `ema` the moving average has its weight and its sums of results.
     """
     amp = specs[0].precision_.is_amp
     labels = tuple((spec.batch_, 1, 1, 1) for spec in specs)
@@ -57,10 +71,12 @@ def baseline(
     yield TensorDesc("label", Region.T_TEMP_INT32, labels)
     yield from _integers(specs, random)
     yield from _floats(optimizer, amp)
+    if ema is not None:
+        yield _scalar("ema_alpha", Region.S_SCALAR_FP32, TRAIN_COLUMNS, Initial("constant", alpha_of(ema)))
     for name in ("loss", "top1", "top5"):
         yield _scalar(name, Region.R_RESULT)
     yield TensorDesc("predicted", Region.R_PREDICTED_LABEL, infer_only(labels))
-    for name in ("accum_loss", "accum_top1", "accum_top5"):
+    for name in (*SUMS, *(EMA_SUMS if ema is not None else ())):
         yield _scalar(name, Region.R_RESULT_ACCUMULATED)
     shape = constant_shape((1, 1, 1, rates), TRAIN_COLUMNS)
     yield TensorDesc("lr_table", Region.S_TABLE, shape, Initial("table"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from trc.layers.ema import ACCUMULATE_BATCH, EMA_UPDATE
 from trc.layers.optimizer import (
     ADAM_UPDATE,
     BIAS_CORRECTION,
@@ -23,18 +25,18 @@ from trc.layers.system import (
     NORMALISE_INPUT,
     SCALE_UPDATE,
 )
-from trc.passes.plan.baseline import INPUT_TABLES
+from trc.passes.plan.baseline import EMA_SUMS, INPUT_TABLES, SUMS
 from trc.passes.plan.network import Network
 from trc.passes.plan.nodes import Bucket, Buckets
 from trc.passes.plan.settings import OptimizerSettings
 from trc.passes.plan.trace import Trace
+from trc_runtime.schema.config import EMA
 from trc_runtime.schema.graphs import GraphId
 from trc_runtime.schema.regions import Region, region_range
 
 Range = tuple[Region, Region]
 
 _RESULTS = ("loss", "top1", "top5")
-_SUMS = ("accum_loss", "accum_top1", "accum_top5")
 _HALF_GRADIENTS = {
     GraphId.CAST_DEEP_GRAD_FP16_TO_FP32: Region.G_DEEP_CONV_FP16,
     GraphId.CAST_FIRST_GRAD_FP16_TO_FP32: Region.G_FIRST_CONV_FP16,
@@ -45,6 +47,11 @@ _GRADIENTS: Range = (Region.G_BN_BIAS, Region.G_DEEP_CONV)
 _METRICS: Range = (Region.R_RESULT_ACCUMULATED, Region.R_RESULT_ACCUMULATED)
 _NEXT: Range = (Region.B_NEXT_MEAN, Region.B_NEXT_VAR)
 _PREV: Range = (Region.B_PREV_MEAN, Region.B_PREV_VAR)
+_AVERAGED: tuple[tuple[Range, Range], ...] = (
+    ((Region.W_BN_BIAS, Region.W_DEEP_CONV), (Region.E_BN_BIAS, Region.E_DEEP_CONV)),
+    (_PREV, (Region.E_STAT_MEAN, Region.E_STAT_VAR)),
+)
+"""What is averaged, and where the averages lie."""
 
 
 class Filled:
@@ -57,7 +64,17 @@ class Filled:
         return not self._regions.isdisjoint(region_range(*span))
 
 
-def build_train(network: Network, settings: OptimizerSettings, filled: Filled, world_size: int) -> Buckets:
+@dataclass(frozen=True)
+class Average:
+    """The moving average to build: its settings, and the tensors that have a counterpart in it."""
+
+    ema: EMA
+    names: frozenset[str]
+
+
+def build_train(
+    network: Network, settings: OptimizerSettings, filled: Filled, world_size: int, average: Average | None = None
+) -> Buckets:
     """Forward, backward and everything a training step does besides."""
     trace = Trace(network)
     buckets = trace.buckets
@@ -86,6 +103,9 @@ def build_train(network: Network, settings: OptimizerSettings, filled: Filled, w
         cast.emit(CAST_RANGE, reads=[weights], writes=[_span("A", _WEIGHTS)])
     buckets[GraphId.CLEAR_METRICS].emit(CLEAR, writes=[_METRICS])
     trace.fold()
+    if average is not None:
+        _average(buckets, average.ema, filled, network.precision.is_amp)
+        trace.fold(average.names)
     return buckets
 
 
@@ -102,12 +122,16 @@ def _transfer(bucket: Bucket, letter: str, filled: Filled) -> None:
     bucket.emit(NORMALISE_INPUT, reads=[f"bytes_{small}"], writes=[f"data_{small}"], scalars=INPUT_TABLES)
 
 
-def build_infer(network: Network, world_size: int) -> Buckets:
-    """Inference and its metrics."""
+def build_infer(network: Network, world_size: int, average: Average | None = None) -> Buckets:
+    """Inference and its metrics, and that of the moving average."""
     trace = Trace(network)
     buckets = trace.buckets
     for letter in "AB":
         trace.inference(letter)
+        if average is not None:
+            # Sums of its own, in its own bucket: which of the two ACCUM_METRICS runs is said by the other inference.
+            bucket = trace.inference(letter, average.names)
+            bucket.emit(ACCUMULATE_BATCH, reads=[*_RESULTS, "label"], updates=EMA_SUMS)
     _accumulate(buckets[GraphId.ACCUM_METRICS], "val_batch_size", "zero_flag")
     _accumulate(buckets[GraphId.ACCUM_METRICS_VAL_LAST], "last_val_batch_size", "zero_flag")
     if world_size > 1:
@@ -128,7 +152,7 @@ def _communicate(buckets: Buckets, filled: Filled) -> None:
 
 
 def _accumulate(bucket: Bucket, batch_size: str, skip: str) -> None:
-    bucket.emit(ACCUMULATE_METRICS, reads=_RESULTS, updates=_SUMS, scalars=[batch_size, skip])
+    bucket.emit(ACCUMULATE_METRICS, reads=_RESULTS, updates=SUMS, scalars=[batch_size, skip])
 
 
 def _optimize(bucket: Bucket, settings: OptimizerSettings, filled: Filled, amp: bool) -> None:
@@ -158,6 +182,23 @@ def _optimize(bucket: Bucket, settings: OptimizerSettings, filled: Filled, amp: 
     bucket.emit(COUNT_STEP, updates=["iteration", "applied"], scalars=["has_nan"])
 
 
+def _average(buckets: Buckets, ema: EMA, filled: Filled, amp: bool) -> None:
+    """The step of the moving average, after the counters: `applied` counts this step already."""
+    for source, target in _AVERAGED:
+        if source in filled:
+            buckets[GraphId.EMA_UPDATE].emit(
+                EMA_UPDATE,
+                reads=[source],
+                updates=[target],
+                scalars=["ema_alpha", "applied", "has_nan"],
+                params={"warmup": ema.warmup},
+            )
+    if amp and _span("W", _WEIGHTS) in filled:
+        half = Region.E_FC_WEIGHT_FP16, Region.E_DEEP_CONV_FP16
+        buckets[GraphId.CAST_EMA_FP32_TO_FP16].emit(CAST_RANGE, reads=[_span("E", _WEIGHTS)], writes=[half])
+
+
 def _span(letter: str, names: tuple[str, str]) -> Range:
-    """The same parameters' range of weights (W), gradients (G), moments (M, V) or half weights (A)."""
+    """The same parameters' range of weights (W), gradients (G), moments (M, V), averages (E) or half
+    weights (A)."""
     return Region[f"{letter}_{names[0]}"], Region[f"{letter}_{names[1]}"]

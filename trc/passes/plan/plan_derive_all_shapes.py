@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import LocationAttr, ModuleOp
@@ -21,11 +21,11 @@ from trc.passes.plan.baseline import baseline
 from trc.passes.plan.common import absent, append, read_numbers, specs_of
 from trc.passes.plan.gradients import Gradients
 from trc.passes.plan.network import Network, read_network
-from trc.passes.plan.settings import Number, OptimizerSettings, optimizer_from_options
+from trc.passes.plan.settings import Number, OptimizerSettings, ema_from_options, optimizer_from_options
 from trc.passes.plan.trace import touched_by
 from trc_runtime.schema.config import Normalise
 from trc_runtime.schema.graphs import Variant
-from trc_runtime.schema.regions import Region, dtype_of
+from trc_runtime.schema.regions import AVERAGE_SUFFIX, AVERAGES, Region, dtype_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class PlanDeriveAllShapesPass(ModulePass):
 
     Each layer's descriptor is asked once; gradients and optimizer state follow from the parameters. `rates` is
     the length of the learning rate table. With `mean` and `std`, one number a channel, images come as unsigned bytes
-    and are normalised on the device. A parameter whose shape differs between variants is refused.
+    and are normalised on the device. With `ema_decay` above 0 parameters, running statistics and what is derived from
+    them have a moving average. A parameter whose shape differs between variants is refused.
     """
 
     name = "plan-derive-all-shapes"
@@ -50,10 +51,11 @@ class PlanDeriveAllShapesPass(ModulePass):
     rates: int = 1
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    ema_decay: Number = 0.0
 
     def __post_init__(self) -> None:
         """Read numbers that arrived as words."""
-        read_numbers(self, "momentum", "beta1", "beta2", "eps", "weight_decay")
+        read_numbers(self, "momentum", "beta1", "beta2", "eps", "weight_decay", "ema_decay")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Append the tensors to the module."""
@@ -68,6 +70,7 @@ class PlanDeriveAllShapesPass(ModulePass):
             self.weight_decay,
             self.decoupled,
         )
+        ema = ema_from_options(self.ema_decay)
         if self.rates < 1:
             raise CompileError(f"option rates must be at least 1, not {self.rates}")
         specs = specs_of(op)
@@ -83,10 +86,10 @@ class PlanDeriveAllShapesPass(ModulePass):
 
         ops = [
             make(desc, desc.name, None, op.location)
-            for desc in baseline(specs, network, settings, self.rates, random, self._normalise(specs[0]))
+            for desc in baseline(specs, network, settings, self.rates, random, self._normalise(specs[0]), ema)
         ]
         problems: list[Diagnostic] = []
-        for layer, descs in layer_tensors(network, settings):
+        for layer, descs in layer_tensors(network, settings, ema is not None):
             for desc in descs:
                 if desc.parameter and (text := _inconsistency(desc)):
                     problems.append(diagnostic_at(layer.op, text, layer.name))
@@ -113,8 +116,10 @@ class PlanDeriveAllShapesPass(ModulePass):
         return normalise
 
 
-def layer_tensors(network: Network, settings: OptimizerSettings) -> Iterator[tuple[Layer, list[TensorDesc]]]:
-    """The tensors of each layer, in the order in which they lie in their regions."""
+def layer_tensors(
+    network: Network, settings: OptimizerSettings, averaged: bool = False
+) -> Iterator[tuple[Layer, list[TensorDesc]]]:
+    """The tensors of each layer, in the order in which they lie in their regions, with moving averages or without."""
     touched = touched_by(network)
     if not network.direct:
         # Several layers read the input: all read one copy of it, whichever buffer it came in.
@@ -126,9 +131,10 @@ def layer_tensors(network: Network, settings: OptimizerSettings) -> Iterator[tup
         for desc in descriptor.tensors(layer):
             if desc.on_demand and f"{layer.name}.{desc.name}" not in touched.names:
                 continue
-            own.append(desc)
-            if desc.parameter:
-                own += _followers(desc, settings, network.precision.is_amp)
+            made = [desc, *(_followers(desc, settings, network.precision.is_amp) if desc.parameter else ())]
+            own += made
+            if averaged:
+                own += [_average(d) for d in made if d.region in AVERAGES]
         yield layer, own + _feature_gradients(layer, touched.gradients, n)
 
 
@@ -147,6 +153,12 @@ def _followers(desc: TensorDesc, settings: OptimizerSettings, amp: bool) -> Iter
         yield follow("grad_half", f"G_{stem}_FP16")
     for moment in settings.moments:
         yield follow(moment, f"{moment.upper()}_{stem}")
+
+
+def _average(desc: TensorDesc) -> TensorDesc:
+    """The counterpart in the moving average; it begins with the same values."""
+    name, region = f"{desc.name}{AVERAGE_SUFFIX}", AVERAGES[desc.region]
+    return replace(desc, name=name, region=region, parameter=False, half=False, half_gradient=False)
 
 
 def _feature_gradients(layer: Layer, gradients: Gradients, n: int) -> list[TensorDesc]:

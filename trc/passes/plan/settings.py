@@ -1,4 +1,4 @@
-"""Optimizer settings as pass options, checked."""
+"""Settings of the optimizer and of the moving average as pass options, checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trc.diagnostics import CompileError
 from trc.passes.plan.common import to_float
-from trc_runtime.schema.config import SGD, Adam, AdamW, Optimizer
+from trc_runtime.schema.config import EMA, SGD, Adam, AdamW, Optimizer
 
 Number = float | int | str
 """How a numeric option may arrive (see `to_float`)."""
@@ -94,3 +94,21 @@ def optimizer_options(optimizer: Optimizer) -> dict[str, Number | bool | str]:
             "eps": optimizer.eps,
         }
     return {**options, "weight_decay": optimizer.weight_decay}
+
+
+def ema_from_options(decay: Number, warmup: bool = False) -> EMA | None:
+    """The moving average that pass options describe, None for a decay of 0; CompileError for values out of range."""
+    value = to_float("ema-decay", decay)
+    if value == 0:
+        if warmup:
+            raise CompileError("option ema-warmup needs a moving average: give ema-decay")
+        return None
+    try:
+        return EMA(value, warmup)
+    except ValueError as err:
+        raise CompileError(f"option ema-decay: {err}") from None
+
+
+def ema_options(ema: EMA | None) -> dict[str, Number | bool]:
+    """The pass options that describe a moving average; the inverse of `ema_from_options`."""
+    return {} if ema is None else {"ema_decay": ema.decay, "ema_warmup": ema.warmup}

@@ -21,6 +21,8 @@ class StepPlan:
 
 _BASE = Variant.TRAIN_BASE.value, Variant.TRAIN_LOWRES.value
 _LAST = Variant.TRAIN_LAST.value, Variant.TRAIN_LOWRES_LAST.value
+_EMA = GraphId.INF_EMA_A, GraphId.INF_EMA_B
+"""They accumulate in sums of their own, and run as steps of their own on the batch that the weights were tried on."""
 
 
 def plan_steps(computations: Mapping[str, Collection[GraphId]]) -> Iterator[StepPlan]:
@@ -40,12 +42,18 @@ def plan_steps(computations: Mapping[str, Collection[GraphId]]) -> Iterator[Step
         ("infer_last", Variant.VAL_LAST.value, GraphId.ACCUM_METRICS_VAL_LAST),
     ):
         for letter in "AB":
-            buckets = tuple(g for g in INFER_STEP_ORDER if g in infer and _belongs(g, letter, accumulate))
+            wanted = (g for g in INFER_STEP_ORDER if g in infer and _belongs(g, letter, accumulate))
+            buckets = tuple(g for g in wanted if g not in _EMA)
             yield StepPlan(f"{name}_{letter.lower()}", "infer", (column,), buckets)
+    for name, column in (("infer_ema", Variant.VAL_BASE.value), ("infer_ema_last", Variant.VAL_LAST.value)):
+        for letter in "AB":
+            if (graph_id := GraphId[f"INF_EMA_{letter}"]) in infer:
+                yield StepPlan(f"{name}_{letter.lower()}", "infer", (column,), (graph_id,))
     for name, graph_id in (
         ("clear_metrics", GraphId.CLEAR_METRICS),
         ("fold_bn", GraphId.UPDATE_BN_INF_PARAMS),
         ("cast_main", GraphId.CAST_MAIN_FP32_TO_FP16),
+        ("cast_ema", GraphId.CAST_EMA_FP32_TO_FP16),
     ):
         if graph_id in train:
             yield StepPlan(name, "train", ALL_COLUMNS, (graph_id,))

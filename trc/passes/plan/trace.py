@@ -20,6 +20,7 @@ from trc.passes.plan.network import INPUT, Network
 from trc.passes.plan.nodes import Bucket, Buckets, Params
 from trc_runtime.schema.graphs import GraphId
 from trc_runtime.schema.kinds import Kind
+from trc_runtime.schema.regions import AVERAGE_SUFFIX
 
 Chooser = Callable[[int, Sequence[str], str], frozenset[str]]
 """(layer, forms that fit, activation of a deferred input) to the chosen forms."""
@@ -119,21 +120,25 @@ class Trace:
         builder = LayerBuilder(self, n, bucket, Phase.BACKWARD, gradients.of_output[n], gradients.of_input[n])
         self.network.descriptors[n].backward(builder)
 
-    def inference(self, letter: str) -> Bucket:
-        """The inference of one input buffer, in its bucket."""
+    def inference(self, letter: str, averages: frozenset[str] | None = None) -> Bucket:
+        """The inference of one input buffer, in its bucket.
+
+        With `averages` that of the moving average: tensors of these names are replaced by their averages.
+        """
         self.values = {INPUT: Materialised(f"data_{letter.lower()}")}
         self._written.clear()
-        bucket = self.buckets[GraphId[f"INF_MAIN_{letter}"]]
+        bucket = self.buckets[GraphId[f"INF_{'MAIN' if averages is None else 'EMA'}_{letter}"]]
         bucket.emit(COPY, reads=[f"label_{letter.lower()}"], writes=["label"])
         for n, descriptor in enumerate(self.network.descriptors):
-            self.values[n] = descriptor.inference(LayerBuilder(self, n, bucket, Phase.INFERENCE))
+            builder = LayerBuilder(self, n, bucket, Phase.INFERENCE, averages=averages or frozenset())
+            self.values[n] = descriptor.inference(builder)
         return bucket
 
-    def fold(self) -> None:
-        """The nodes that derive inference parameters."""
+    def fold(self, averages: frozenset[str] = frozenset()) -> None:
+        """The nodes that derive inference parameters, or those of the moving average (see `inference`)."""
         bucket = self.buckets[GraphId.UPDATE_BN_INF_PARAMS]
         for n, descriptor in enumerate(self.network.descriptors):
-            descriptor.fold(LayerBuilder(self, n, bucket, Phase.INFERENCE))
+            descriptor.fold(LayerBuilder(self, n, bucket, Phase.INFERENCE, averages=averages))
 
     def memory(self, value: Value, bucket: Bucket, phase: Phase) -> str:
         """The tensor that holds a value; one node writes a deferred one, before its first reader of the phase."""
@@ -204,6 +209,7 @@ class LayerBuilder(Builder):
         phase: Phase,
         output_grad: str | None = None,
         input_grads: Sequence[str | None] = (),
+        averages: frozenset[str] = frozenset(),
     ) -> None:
         self._trace = trace
         self._n = n
@@ -212,6 +218,7 @@ class LayerBuilder(Builder):
         self._phase = phase
         self._output_grad = output_grad
         self._input_grads = input_grads
+        self._averages = averages
 
     @property
     def layer(self) -> Layer:
@@ -278,8 +285,9 @@ class LayerBuilder(Builder):
         return self._input_grads[index]
 
     def tensor(self, name: str) -> str:
-        """The layer's own tensor of that name."""
-        return f"{self._layer.name}.{name}"
+        """The layer's own tensor of that name, or its average."""
+        own = f"{self._layer.name}.{name}"
+        return f"{own}{AVERAGE_SUFFIX}" if own in self._averages else own
 
     def choose(self, candidates: Sequence[str], act: str = "none") -> frozenset[str]:
         """The chosen ones of the forms that fit here."""

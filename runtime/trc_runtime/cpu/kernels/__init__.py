@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 FAMILIES = (
-    *("activation", "conv", "copy", "dense", "dropout", "input", "loss", "metrics", "norm", "optimizer", "pool"),
-    "scalars",
+    *("activation", "conv", "copy", "dense", "dropout", "ema", "input", "loss", "metrics", "norm", "optimizer"),
+    *("pool", "scalars"),
 )
 """The files; importing one registers its kernels."""
 

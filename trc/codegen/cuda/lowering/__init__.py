@@ -11,6 +11,7 @@ from trc.codegen.cuda.lowering import (
     depthwise,
     dropout,
     elementwise,
+    ema,
     images,
     loss,
     matmul,
@@ -23,7 +24,7 @@ from trc.codegen.cuda.lowering.dense import add_bias, is_plain_copy
 from trc.codegen.cuda.lowering.launch import Arg, D, F, I, Instance, Launch, Lowered, N, P, Parameter, S
 from trc.codegen.cuda.lowering.view import Matrix, NodeView, lower, lowered_kinds, lowering, owns
 
-FAMILIES = (dense, depthwise, dropout, elementwise, images, loss, matmul, norm, optimizer, pool, scalars)
+FAMILIES = (dense, depthwise, dropout, elementwise, ema, images, loss, matmul, norm, optimizer, pool, scalars)
 """The files; importing one registers its lowerings."""
 
 __all__ = [
