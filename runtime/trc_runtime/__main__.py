@@ -21,7 +21,7 @@ def _parser() -> cli.Parser:
     train = actions.add_parser("train", help="train and validate")
     cli.add_train_options(train)
     evaluate = actions.add_parser("eval", help="validate")
-    evaluate.add_argument("--checkpoint", type=cli.Path, metavar="FILE", help="take the parameters from this file")
+    cli.add_eval_options(evaluate)
     for action in (train, evaluate):
         cli.add_data_options(action)
     bench = actions.add_parser("bench", help="time training steps")

@@ -12,6 +12,7 @@ from trc.diagnostics import CompileError
 from trc_runtime.cpu.session import CpuSession
 from trc_runtime.schema.bundle import MODEL, PLAN, STATE, Bundle, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.plan import Plan
+from trc_runtime.schema.regions import AVERAGE_SUFFIX
 from trc_runtime.schema.report import MemoryReport, memory_report
 from trc_runtime.train.checkpoint import CheckpointError, reading
 from trc_runtime.train.runner import Runner, Session
@@ -66,16 +67,24 @@ class Executable(Runner):
 
         return parse_module(self.ir, MODEL) if self._module is None else self._module
 
-    def export_torchvision(self, path: str | os.PathLike[str], architecture: str | None = None) -> Path:
+    def export_torchvision(
+        self, path: str | os.PathLike[str], architecture: str | None = None, *, ema: bool = False
+    ) -> Path:
         """Write parameters and running statistics under torchvision's names and in its layouts, as safetensors.
 
         `architecture` names the network (`resnet50`), by default as the model is called;
-        `trc.interchange.torchvision.ARCHITECTURES` lists them. The file appears whole or not at all. CompileError for a
+        `trc.interchange.torchvision.ARCHITECTURES` lists them. With `ema` their moving averages are written, for which
+        the network must keep one. The file appears whole or not at all. CompileError for a
         network that is no such architecture.
         """
         from trc.interchange import torchvision
 
-        return torchvision.export_file(self.tensors, self.module, path, architecture)
+        tensors = self.tensors
+        if ema:
+            self.average.require()
+            averages = (n for n in tensors if n.endswith(AVERAGE_SUFFIX))
+            tensors = {n.removesuffix(AVERAGE_SUFFIX): tensors[n] for n in averages}
+        return torchvision.export_file(tensors, self.module, path, architecture)
 
     def import_torchvision(self, path: str | os.PathLike[str], architecture: str | None = None) -> None:
         """Take parameters and running statistics from a file with torchvision's names and layouts.
@@ -87,7 +96,7 @@ class Executable(Runner):
 
         for name, array in torchvision.import_file(path, self.module, self.tensors, architecture).items():
             self.session.write(name, array)
-        self._parameters_changed()
+        self._parameters_replaced()
 
     def memory_report(self) -> MemoryReport:
         """Where the bytes of the plan go; `print` it, or `.to_json()`."""

@@ -89,6 +89,9 @@ def add_learning_options(parser: argparse.ArgumentParser, schedule: str, smoothi
     group.add_argument("--schedule", metavar="S", help=f"{', '.join(choices.SCHEDULES)} (default {schedule}); {pairs}")
     group.add_argument("--warmup", type=number, metavar="EPOCHS", help="rise to the base rate for so long")
     add_loss_option(group, f"default {smoothing:g}")
+    group.add_argument(
+        "--ema", metavar="D", help="keep a moving average of the weights with this decay, say 0.999; :warmup=true follows"
+    )
     group.add_argument("--seed", type=seed, metavar="N", help="of all randomness (default 0)")
 
 
@@ -112,7 +115,7 @@ MODEL_OPTIONS = (
 )
 """What `add_model_options` adds; names of `trc.compile`'s keyword arguments."""
 
-LEARNING_OPTIONS = ("optimizer", "weight_decay", "base_lr", "schedule", "warmup", "label_smoothing", "seed")
+LEARNING_OPTIONS = ("optimizer", "weight_decay", "base_lr", "schedule", "warmup", "label_smoothing", "seed", "ema")
 """What `add_learning_options` adds."""
 
 
@@ -123,7 +126,7 @@ def model_options(args: argparse.Namespace) -> CompileOptions:
 
 
 def learning_options(args: argparse.Namespace, schedule: str, warmup: float) -> CompileOptions:
-    """Optimizer, schedule and seed; ChoiceError for what does not fit. The arguments hold where nothing is said."""
+    """Optimizer, schedule, seed and moving average; ChoiceError for what does not fit. The arguments hold where nothing is said."""
     text: str = args.optimizer or OPTIMIZER
     name = text.partition(":")[0].strip()
     decay: dict[str, Any] = {}
@@ -143,6 +146,7 @@ def learning_options(args: argparse.Namespace, schedule: str, warmup: float) -> 
         "optimizer": optimizer,
         "schedule": choices.schedule(text, base, **given),
         "seed": args.seed or 0,
+        "ema": None if args.ema is None else choices.ema(args.ema),
     }
 
 

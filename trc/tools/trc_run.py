@@ -65,7 +65,7 @@ def _parser() -> Parser:
         add_learning_options(action, _SCHEDULE, _SMOOTHING)
     add_loss_option(evaluate, "default: as the checkpoint")
     cli.add_train_options(train)
-    evaluate.add_argument("--checkpoint", type=Path, metavar="FILE", help="take the parameters from this file")
+    cli.add_eval_options(evaluate)
     for action in (train, evaluate):
         cli.add_data_options(action)
     cli.add_bench_options(bench)

@@ -26,7 +26,7 @@ from trc_runtime.schema.codec import to_json
 from trc_runtime.schema.config import Constant, CosineWarmRestarts, Exponential, MultiStep, StepDecay
 from trc_runtime.schema.files import is_special, write_atomically
 from trc_runtime.schema.plan import Plan, Tensor
-from trc_runtime.schema.regions import Region, region_range
+from trc_runtime.schema.regions import AVERAGE_SUFFIX, Region, region_range
 from trc_runtime.train.tensors import is_parameter
 
 VERSION = 1
@@ -46,7 +46,7 @@ _COUNTERS = ("iteration", "applied", "scaling", "growth_counter")
 
 # What must be equal for the same bytes; `epochs` only where the schedule looks at it.
 _SETTINGS = ("optimizer", "schedule", "loss", "input", "num_classes", "batch", "train_samples", "train_resolution",
-             "world_size", "precision", "seed")  # fmt: skip
+             "world_size", "precision", "seed", "ema")  # fmt: skip
 _ENDLESS = (Constant, StepDecay, MultiStep, Exponential, CosineWarmRestarts)
 
 Arrays = dict[str, NDArray[Any]]
@@ -132,9 +132,10 @@ def save(path: Path, plan: Plan, session: _ReadWrite, epoch: int) -> None:
     _write(path, dump(plan, session, epoch))
 
 
-def save_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
-    """Write parameters and running statistics only."""
-    arrays = {t.name: session.read(t.name) for t in parameter_tensors(plan)}
+def save_parameters(path: Path, plan: Plan, session: _ReadWrite, *, ema: bool = False) -> None:
+    """Write parameters and running statistics only, or their moving averages under the same names."""
+    suffix = AVERAGE_SUFFIX if ema else ""
+    arrays = {t.name: session.read(f"{t.name}{suffix}") for t in parameter_tensors(plan)}
     _write(path, _pack(arrays, {"kind": "parameters", "plan": plan.name}))
 
 
@@ -226,6 +227,7 @@ def restore(file: Saved, plan: Plan, session: _ReadWrite) -> int:
     if file.about.get("kind") != "checkpoint":
         raise CheckpointError(f"{path}: holds parameters only: training cannot be continued from it")
     wanted = state_tensors(plan)
+    _check_average(path, file.arrays, wanted)
     _check_tensors(path, file.arrays, wanted, exact=True)
     _check_settings(path, file.about.get("config"), plan)
     epoch = file.about.get("epoch")
@@ -236,13 +238,26 @@ def restore(file: Saved, plan: Plan, session: _ReadWrite) -> int:
     return epoch
 
 
+def _check_average(path: Path, arrays: Arrays, wanted: list[Tensor]) -> None:
+    """A file with moving averages is for a network with one, and the other way round."""
+    theirs = any(name.endswith(AVERAGE_SUFFIX) for name in arrays)
+    ours = any(tensor.name.endswith(AVERAGE_SUFFIX) for tensor in wanted)
+    if theirs != ours:
+        raise CheckpointError(
+            f"{path} was written {'with' if theirs else 'without'} a moving average of the weights, and this network "
+            f"keeps {'one' if ours else 'none'}: compile it {'without' if ours else 'with'} ema, or take the "
+            "parameters only (load_parameters)"
+        )
+
+
 def _check_settings(path: Path, saved: object, plan: Plan) -> None:
     ours = cast(dict[str, Any], to_json(plan.config))
     theirs = cast(dict[str, Any], saved) if isinstance(saved, dict) else {}
     compared = [*_SETTINGS, *(() if isinstance(plan.config.schedule, _ENDLESS) else ("epochs",))]
     # The same data give the same bytes whether host or device normalises: compared only where both plans say how.
     compared += [n for n in ("normalise",) if n in ours and n in theirs]
-    differ = [f"{n} was {_brief(theirs.get(n))}, now {_brief(ours[n])}" for n in compared if theirs.get(n) != ours[n]]
+    pairs = [(n, theirs.get(n), ours.get(n)) for n in compared]
+    differ = [f"{name} was {_brief(old)}, now {_brief(new)}" for name, old, new in pairs if old != new]
     if differ:
         raise CheckpointError(f"{path} was written with other settings: {'; '.join(differ)}")
 
@@ -262,18 +277,25 @@ def label_smoothing(path: Path) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def load_parameters(path: Path, plan: Plan, session: _ReadWrite) -> None:
+def load_parameters(path: Path, plan: Plan, session: _ReadWrite, *, ema: bool = False) -> None:
     """Take parameters and running statistics from a checkpoint or a file that holds just those.
 
-    Moments and counters of a checkpoint are left aside; floating-point types are converted.
+    Moments, counters and moving averages of a checkpoint are left aside, with `ema` all but the averages, which are
+    taken instead; floating-point types are converted.
     """
     file = read(path)
     wanted = parameter_tensors(plan)
     arrays = file.arrays
-    if file.about.get("kind") == "checkpoint":
+    if ema:
+        arrays = {n.removesuffix(AVERAGE_SUFFIX): a for n, a in arrays.items() if n.endswith(AVERAGE_SUFFIX)}
+        if not arrays:
+            raise CheckpointError(
+                f"{path} holds no moving average: only checkpoints of a network that was compiled with one do"
+            )
+    elif file.about.get("kind") == "checkpoint":
         names = {t.name for t in wanted}
         extra = tuple(_COUNTERS)
-        arrays = {n: a for n, a in arrays.items() if n in names or not (n in extra or n.endswith((".m", ".v", ".ema")))}
+        arrays = {n: a for n, a in arrays.items() if n in names or not (n in extra or n.endswith((".m", ".v", AVERAGE_SUFFIX)))}
     _check_tensors(path, arrays, wanted, exact=False)
     for tensor in wanted:
         session.write(tensor.name, arrays[tensor.name].astype(_dtype(tensor)))

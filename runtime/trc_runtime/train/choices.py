@@ -13,6 +13,7 @@ from typing import Any
 
 from trc_runtime.data.dataset import NORMALISATIONS
 from trc_runtime.schema.config import (
+    EMA,
     SGD,
     WSD,
     Adam,
@@ -138,3 +139,13 @@ def normalise(text: str) -> Normalise:
         raise ChoiceError(f"normalise: {missing[0]}= is missing; write mean=M/M/...,std=S/S/..., one number a channel")
     found: Normalise = _make(Normalise, "normalise", text, {}, {})
     return found
+
+
+def ema(text: str) -> EMA:
+    """The moving average of a decay, `0.999` or `0.999:warmup=true`. ChoiceError for what does not fit."""
+    written, _, rest = text.partition(":")
+    try:
+        decay = float(written)
+    except ValueError:
+        raise ChoiceError(f"ema: expected a decay such as 0.999, not '{written}'") from None
+    return _make(EMA, "ema", rest, {}, {"decay": decay})

@@ -19,6 +19,7 @@ from trc_runtime.data.loader import Batch, Filler
 from trc_runtime.data.synthetic import TRAIN_SAMPLES, VAL_SAMPLES, synthetic
 from trc_runtime.schema.bundle import BundleError
 from trc_runtime.schema.config import Normalise, RunConfig
+from trc_runtime.train.average import AverageError
 from trc_runtime.train.checkpoint import CheckpointError
 from trc_runtime.train.console import ConsoleListener, percent, setup_logging
 from trc_runtime.train.jsonlog import JsonLog
@@ -28,7 +29,7 @@ from trc_runtime.train.schedules import ScheduleError
 
 LOG = logging.getLogger("trc.train")
 
-USER_ERRORS: tuple[type[Exception], ...] = (DataError, BundleError, CheckpointError, ScheduleError)
+USER_ERRORS: tuple[type[Exception], ...] = (DataError, BundleError, CheckpointError, ScheduleError, AverageError)
 """What a user's mistake raises here; each message stands by itself."""
 
 
@@ -96,6 +97,14 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validate-every", type=positive, default=1, metavar="N", help="validate every N epochs")
 
 
+def add_eval_options(parser: argparse.ArgumentParser) -> None:
+    """Options of an evaluation."""
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="take the parameters from this file")
+    parser.add_argument(
+        "--ema", dest="average", action="store_true", help="evaluate the moving average of the weights instead"
+    )
+
+
 def check_data_options(args: argparse.Namespace) -> None:
     """UsageError for an option that the chosen data would leave without effect."""
     name: str = args.data
@@ -157,10 +166,11 @@ def train(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
             checkpoint_to=args.checkpoint,
             validate_every=args.validate_every,
         )
-        last = result.last
+        last, ema = result.last, result.last_ema
         if last is None:  # a resumed run with nothing left to do
             LOG.warning("%d epochs are done already: nothing to train", done)
             last = runner.evaluate(data.val)
+            ema = runner.evaluate(data.val, ema=True) if runner.average else None
             if args.checkpoint is not None:
                 runner.save_checkpoint(args.checkpoint)
     finally:
@@ -168,20 +178,23 @@ def train(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
         if log is not None:
             log.close()
     console.table(result)
-    print(f"top1={100 * last.top1:.1f} epochs={len(result.epochs)} seconds={result.seconds:.1f}")
+    averaged = "" if ema is None else f"ema_top1={100 * ema.top1:.1f} "
+    print(f"top1={100 * last.top1:.1f} {averaged}epochs={len(result.epochs)} seconds={result.seconds:.1f}")
 
 
 def evaluate(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
     """Evaluate, and print the line `top1=... loss=... samples=...`."""
     if args.checkpoint is not None:
-        runner.load_parameters(args.checkpoint)
-    result: EvalResult = runner.evaluate(data.val)
+        runner.load_parameters(args.checkpoint, ema=args.average)
+    # The average of a checkpoint has become the parameters.
+    result: EvalResult = runner.evaluate(data.val, ema=args.average and args.checkpoint is None)
     if args.log:
         log = JsonLog(args.log)
-        log.eval(result, data=data.name)
+        log.eval(result, data=data.name, **({"ema": True} if args.average else {}))
         log.close()
     if not args.quiet:
-        print(f"{runner.plan.name}: {data.name}: top-1 {percent(result.top1)} %, top-5 {percent(result.top5)} %")
+        what = " (moving average)" if args.average else ""
+        print(f"{runner.plan.name}{what}: {data.name}: top-1 {percent(result.top1)} %, top-5 {percent(result.top5)} %")
     print(f"top1={100 * result.top1:.1f} loss={result.loss:.4f} samples={result.samples}")
 
 

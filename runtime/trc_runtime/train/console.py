@@ -39,8 +39,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}"
 
 
-def _row(result: EpochResult) -> tuple[str, ...]:
-    val = result.val
+def _row(result: EpochResult, ema: bool) -> tuple[str, ...]:
+    val, averaged = result.val, result.ema
     return (
         str(result.epoch),
         f"{result.train_loss:.4f}",
@@ -48,6 +48,7 @@ def _row(result: EpochResult) -> tuple[str, ...]:
         f"{val.loss:.4f}" if val else "-",
         percent(val.top1) if val else "-",
         percent(val.top5) if val else "-",
+        *((f"{averaged.loss:.4f}", percent(averaged.top1)) if averaged else ("-", "-") if ema else ()),
         f"{result.rate:.3g}",
         str(result.skipped) if result.skipped else "-",
         f"{result.train_samples / max(result.train_seconds, 1e-9):,.0f}",
@@ -55,10 +56,9 @@ def _row(result: EpochResult) -> tuple[str, ...]:
     )
 
 
-_COLUMNS = (
-    *("epoch", "train loss", "train top-1", "val loss", "val top-1", "val top-5"),
-    *("rate", "skipped", "samples/s", "s"),
-)
+_COLUMNS = ("epoch", "train loss", "train top-1", "val loss", "val top-1", "val top-5")
+_EMA_COLUMNS = ("ema loss", "ema top-1")
+_LAST_COLUMNS = ("rate", "skipped", "samples/s", "s")
 
 
 class ConsoleListener:
@@ -101,6 +101,8 @@ class ConsoleListener:
             )
         elif not self._quiet:
             val = f" val_loss {result.val.loss:.4f} top1 {percent(result.val.top1)}" if result.val else ""
+            if result.ema:
+                val += f" ema_top1 {percent(result.ema.top1)}"
             skipped = f" skipped {result.skipped}" if result.skipped else ""
             print(
                 f"epoch {result.epoch}/{epochs} loss {result.train_loss:.4f}{val} rate {result.rate:.3g}{skipped} "
@@ -124,12 +126,15 @@ class ConsoleListener:
             return
         tty = sys.stdout.isatty()
         table = Table(box=box.SIMPLE_HEAVY if tty else box.ASCII2)
-        for column in _COLUMNS:
+        ema = result.last_ema is not None
+        for column in (*_COLUMNS, *(_EMA_COLUMNS if ema else ()), *_LAST_COLUMNS):
             table.add_column(column, justify="right")
         for epoch in result.epochs:
             best = epoch.epoch == result.best_epoch
-            table.add_row(*_row(epoch), style="bold" if best and tty else None)
+            table.add_row(*_row(epoch, ema), style="bold" if best and tty else None)
         # Without a terminal the width is not a reader's: never wrap.
-        Console(width=None if tty else 120).print(table)
+        Console(width=None if tty else 150 if ema else 120).print(table)
         if result.best_epoch is not None and result.best_top1 is not None:
             print(f"best: epoch {result.best_epoch}, top-1 {percent(result.best_top1)} %")
+        if result.best_ema_epoch is not None and result.best_ema_top1 is not None:
+            print(f"best moving average: epoch {result.best_ema_epoch}, top-1 {percent(result.best_ema_top1)} %")

@@ -84,19 +84,26 @@ class Feeder:
         """Whether `each` returns before a step is over."""
         return self._overlapping is not None
 
-    def one(self, kind: str, filler: Filler, batch: Batch, column: int) -> None:
-        """Run a "train" or "infer" step on a batch to its end."""
+    def one(self, kind: str, filler: Filler, batch: Batch, column: int, before: str | None = None) -> None:
+        """Run a "train", "infer" or "infer_ema" step on a batch to its end, and one of another kind `before` it."""
         letter = self._fill(filler, batch, column)
-        step = self._step_for(kind, letter, column)
-        self._announce(step, batch.size)
+        steps = [self._step_for(k, letter, column) for k in (before, kind) if k is not None]
+        for step in steps:
+            self._announce(step, batch.size)
         self._session.run(f"transfer_{letter}", column)
-        self._session.run(step.name, column)
+        for step in steps:
+            self._session.run(step.name, column)
 
-    def each(self, kind: str, filler: Filler, batches: Iterable[tuple[Batch, int]]) -> Iterator[Batch]:
-        """Run a step on each batch (with its column); yields the batch once its step has been started."""
+    def each(
+        self, kind: str, filler: Filler, batches: Iterable[tuple[Batch, int]], before: str | None = None
+    ) -> Iterator[Batch]:
+        """Run a step on each batch (with its column), and with `before` one of another kind on the same batch first.
+
+        Yields the batch once its steps have been started.
+        """
         if self._overlapping is None:
             for batch, column in batches:
-                self.one(kind, filler, batch, column)
+                self.one(kind, filler, batch, column, before)
                 yield batch
             return
         pairs = list(batches)
@@ -109,6 +116,8 @@ class Feeder:
             else:
                 self._start(kind, *ready, beside=f"transfer_{letter}", beside_column=column)
                 yield ready[0]
+            if before is not None:
+                self._start(before, batch, column, letter)  # runs while the next batch is filled in
             ready = (batch, column, letter)
         if ready is not None:
             self._start(kind, *ready)

@@ -75,10 +75,11 @@ class JsonLog:
     def epoch(self, result: EpochResult, epochs: int) -> None:
         """Write an epoch, and its validation as an event of its own."""
         values = asdict(result)
-        del values["val"]
+        del values["val"], values["ema"]
         self.write("epoch", **values)
         if result.val is not None:
-            self.eval(result.val, epoch=result.epoch)
+            ema = {} if result.ema is None else {f"ema_{k}": v for k, v in asdict(result.ema).items() if k != "samples"}
+            self.eval(result.val, epoch=result.epoch, **ema)
 
     def eval(self, result: EvalResult, **values: Any) -> None:
         """Write an evaluation."""
@@ -86,7 +87,9 @@ class JsonLog:
 
     def done(self, result: TrainingResult) -> None:
         """Write the outcome."""
-        last = result.last
+        last, ema = result.last, result.last_ema
+        averaged = {} if ema is None else {"ema_top1": ema.top1, "best_ema_top1": result.best_ema_top1,
+                                           "best_ema_epoch": result.best_ema_epoch}  # fmt: skip
         self.write("done", epochs=len(result.epochs), seconds=result.seconds, skipped=result.skipped,
                    top1=last.top1 if last else None, best_top1=result.best_top1, best_top5=result.best_top5,
-                   best_epoch=result.best_epoch)  # fmt: skip
+                   best_epoch=result.best_epoch, **averaged)  # fmt: skip

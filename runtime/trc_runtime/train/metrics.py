@@ -34,7 +34,8 @@ class EpochResult:
     """An epoch: `epoch` counts from 1, `rate` is that of its first step, `seconds` include validation.
 
     `train_loss` and `train_top1` are means over the samples of the steps that were applied (NaN if none was);
-    `val` is None where the epoch was not validated.
+    `val` is None where the epoch was not validated, `ema` (the same with the moving average of the weights) also where
+    none is kept.
     """
 
     epoch: int
@@ -46,11 +47,15 @@ class EpochResult:
     val: EvalResult | None
     train_seconds: float
     seconds: float
+    ema: EvalResult | None = None
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A run. `best_epoch` is the first with the highest `best_top1`; None where nothing was validated."""
+    """A run. `best_epoch` is the first with the highest `best_top1`; None where nothing was validated.
+
+    `best_ema_epoch` and `best_ema_top1` are the same of the moving average; None where none is kept.
+    """
 
     epochs: tuple[EpochResult, ...] = ()
     seconds: float = 0.0
@@ -58,20 +63,32 @@ class TrainingResult:
     best_top1: float | None = None
     best_top5: float | None = None
     skipped: int = field(default=0)
+    best_ema_epoch: int | None = None
+    best_ema_top1: float | None = None
 
     @property
     def last(self) -> EvalResult | None:
         """The last validation."""
         return next((e.val for e in reversed(self.epochs) if e.val is not None), None)
 
+    @property
+    def last_ema(self) -> EvalResult | None:
+        """The last validation of the moving average."""
+        return next((e.ema for e in reversed(self.epochs) if e.ema is not None), None)
+
 
 def summarise(epochs: list[EpochResult], seconds: float) -> TrainingResult:
     """The result of these epochs."""
-    best: EpochResult | None = None
-    for epoch in epochs:
-        if epoch.val is not None and (best is None or best.val is None or epoch.val.top1 > best.val.top1):
-            best = epoch
-    skipped = sum(e.skipped for e in epochs)
-    if best is None or best.val is None:
-        return TrainingResult(tuple(epochs), seconds, skipped=skipped)
-    return TrainingResult(tuple(epochs), seconds, best.epoch, best.val.top1, best.val.top5, skipped)
+    # max takes the first of equal ones
+    best = max(((e.val, e.epoch) for e in epochs if e.val is not None), key=lambda b: b[0].top1, default=None)
+    best_ema = max(((e.ema, e.epoch) for e in epochs if e.ema is not None), key=lambda b: b[0].top1, default=None)
+    return TrainingResult(
+        tuple(epochs),
+        seconds,
+        best_epoch=None if best is None else best[1],
+        best_top1=None if best is None else best[0].top1,
+        best_top5=None if best is None else best[0].top5,
+        skipped=sum(e.skipped for e in epochs),
+        best_ema_epoch=None if best_ema is None else best_ema[1],
+        best_ema_top1=None if best_ema is None else best_ema[0].top1,
+    )

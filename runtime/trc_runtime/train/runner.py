@@ -24,6 +24,7 @@ from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.plan import Plan, Step
 from trc_runtime.schema.regions import Region
 from trc_runtime.train import checkpoint
+from trc_runtime.train.average import Average
 from trc_runtime.train.feeding import Feeder, Session
 from trc_runtime.train.metrics import EpochResult, EvalResult, StepResult, TrainingResult, summarise
 from trc_runtime.train.schedules import Rates, ScheduleError, fit_table, rate_table
@@ -67,7 +68,8 @@ class Runner:
         self._normalise = plan.config.normalise
         session.initialise(draw=draw)
         self._limit = _largest(plan)
-        self.tensors = Tensors(plan, session, self._parameters_changed)
+        self.average = Average(plan)
+        self.tensors = Tensors(plan, session, self._assigned)
         self._steps: dict[str, Step] = {s.name: s for s in plan.steps}
         self._names = {t.name for t in plan.tensors}
         self.feeder = Feeder(plan, session)
@@ -116,12 +118,31 @@ class Runner:
 
     # ------------------------------------------------------------ evaluation
 
-    def evaluate(self, images: Split | NDArray[Any], labels: NDArray[Any] | None = None) -> EvalResult:
+    def evaluate(
+        self, images: Split | NDArray[Any], labels: NDArray[Any] | None = None, *, ema: bool = False
+    ) -> EvalResult:
         """Loss and accuracy over a split, or over images [n, h, w, c] as `step` takes them with labels [n].
 
         Samples are taken in order. An incomplete last batch must be the compiled one (`val_samples`); where the plan
-        knows no sample count, an incomplete batch is left out and `samples` says how many were counted.
+        knows no sample count, an incomplete batch is left out and `samples` says how many were counted. With `ema` the
+        moving average of the weights is evaluated; AverageError where none is kept.
         """
+        if ema:
+            self.average.require()
+        return self._evaluate(images, labels, ("infer_ema",) if ema else ("infer",))[0]
+
+    def evaluate_both(
+        self, images: Split | NDArray[Any], labels: NDArray[Any] | None = None
+    ) -> tuple[EvalResult, EvalResult]:
+        """`evaluate` with the weights and with their moving average, in one pass over the data."""
+        self.average.require()
+        weights, average = self._evaluate(images, labels, ("infer", "infer_ema"))
+        return weights, average
+
+    def _evaluate(
+        self, images: Split | NDArray[Any], labels: NDArray[Any] | None, kinds: tuple[str, ...]
+    ) -> list[EvalResult]:
+        """One pass with a step of each kind on every batch; the results by kind."""
         if isinstance(images, Split):
             split = images
         elif labels is None:
@@ -133,13 +154,18 @@ class Runner:
         split.check_labels(self.plan.config.num_classes)
         split.check_finite(self._limit)
         self._run_if_present("fold_bn")
+        if "infer_ema" in kinds:
+            self._run_if_present("cast_ema")
         self._run_if_present("clear_metrics")
         base, last = Variant.VAL_BASE.value, Variant.VAL_LAST.value
         pairs = ((b, base if b.size == batches.batch else last) for b in batches)
-        for _ in self.feeder.each("infer", filler, pairs):
+        *before, kind = kinds
+        for _ in self.feeder.each(kind, filler, pairs, before[0] if before else None):
             pass
-        n = batches.samples
-        loss, top1, top5 = (self._scalar(f"accum_{x}") / n for x in ("loss", "top1", "top5"))
+        return [self._result(_SUMS[kind], batches.samples) for kind in kinds]
+
+    def _result(self, sums: str, n: int) -> EvalResult:
+        loss, top1, top5 = (self._scalar(f"{sums}_{x}") / n for x in ("loss", "top1", "top5"))
         return EvalResult(loss, top1, top5, n)
 
     def _cut_val(self, split: Split) -> Batches:
@@ -270,10 +296,13 @@ class Runner:
                         batches.steps)  # fmt: skip
         loss, top1 = (self._scalar(f"accum_{x}") / samples if samples else float("nan") for x in ("loss", "top1"))
         middle = time.perf_counter()
-        evaluation = self.evaluate(val) if val is not None else None
+        evaluation, ema = self._validate(val) if val is not None else (None, None)
         self.epoch = number
         end = time.perf_counter()
-        return EpochResult(number, rate, loss, top1, samples, skipped, evaluation, middle - began, end - began)
+        return EpochResult(number, rate, loss, top1, samples, skipped, evaluation, middle - began, end - began, ema)
+
+    def _validate(self, val: Split) -> tuple[EvalResult, EvalResult | None]:
+        return self.evaluate_both(val) if self.average else (self.evaluate(val), None)
 
     # ------------------------------------------------------------ state
 
@@ -290,14 +319,24 @@ class Runner:
         self.epoch = checkpoint.restore(saved, self.plan, self.session)
         self._parameters_changed()
 
-    def save_parameters(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and running statistics only, to a safetensors file, atomically."""
-        checkpoint.save_parameters(Path(path), self.plan, self.session)
+    def save_parameters(self, path: str | os.PathLike[str], *, ema: bool = False) -> None:
+        """Write parameters and running statistics only, to a safetensors file, atomically.
 
-    def load_parameters(self, path: str | os.PathLike[str]) -> None:
-        """Take parameters and running statistics from a checkpoint or a file of parameters."""
-        checkpoint.load_parameters(Path(path), self.plan, self.session)
-        self._parameters_changed()
+        With `ema` their moving averages, under the names of what they are the averages of; AverageError where none is
+        kept.
+        """
+        if ema:
+            self.average.require()
+        checkpoint.save_parameters(Path(path), self.plan, self.session, ema=ema)
+
+    def load_parameters(self, path: str | os.PathLike[str], *, ema: bool = False) -> None:
+        """Take parameters and running statistics from a checkpoint or a file of parameters.
+
+        With `ema` the moving averages that a checkpoint holds become the parameters (this network need not keep one).
+        A moving average that this network keeps begins anew with what was taken.
+        """
+        checkpoint.load_parameters(Path(path), self.plan, self.session, ema=ema)
+        self._parameters_replaced()
 
     def checkpoint_bytes(self) -> bytes:
         """What `save_checkpoint` writes (also a bundle's state.safetensors)."""
@@ -305,6 +344,17 @@ class Runner:
 
     def _parameters_changed(self) -> None:
         self._run_if_present("cast_main")
+
+    def _parameters_replaced(self) -> None:
+        """All parameters come from elsewhere: their average begins with them."""
+        self._parameters_changed()
+        self.average.restart(self.session)
+
+    def _assigned(self, name: str) -> None:
+        """A user has set a parameter or a running statistic. Before the first step that is where its average begins."""
+        self._parameters_changed()
+        if self.average and self._counter("applied") == 0:
+            self.average.follow(self.session, name)
 
     # ------------------------------------------------------------ helpers
 
@@ -344,6 +394,9 @@ class Runner:
     def _counter(self, name: str) -> int:
         return int(self.session.read(name).reshape(-1)[0])
 
+
+_SUMS = {"infer": "accum", "infer_ema": "accum_ema"}
+"""What the names of the sums of an inference step begin with."""
 
 _LARGEST = {
     DType.F16: float(np.finfo(np.float16).max),

@@ -36,6 +36,11 @@ def is_parameter(tensor: Tensor) -> bool:
     return Region.W_BN_BIAS.ordinal <= tensor.region.ordinal <= Region.W_DEEP_CONV.ordinal
 
 
+def is_averaged(tensor: Tensor) -> bool:
+    """Whether a moving average, where the plan keeps one, has a counterpart: parameters and running statistics."""
+    return is_parameter(tensor) or tensor.region in (Region.B_PREV_MEAN, Region.B_PREV_VAR)
+
+
 _COUNTERS = ("iteration", "applied")
 """They index tables."""
 
@@ -44,10 +49,10 @@ class Tensors(MutableMapping[str, NDArray[Any]]):
     """Reading gives a copy in the logical shape; assigning fills the tensor.
 
     Gradients are those of the last step, without the loss scale. What lives only within a step (activations) is not
-    here: its bytes are shared. `changed` is called after a parameter was assigned.
+    here: its bytes are shared. `changed` is called with the name after a parameter or a running statistic was assigned.
     """
 
-    def __init__(self, plan: Plan, session: _ReadWrite, changed: Callable[[], None]) -> None:
+    def __init__(self, plan: Plan, session: _ReadWrite, changed: Callable[[str], None]) -> None:
         self._session = session
         self._changed = changed
         self._state = {t.name: t for t in plan.tensors if not t.region.transient}
@@ -82,8 +87,8 @@ class Tensors(MutableMapping[str, NDArray[Any]]):
         if is_gradient(tensor) and (scale := self._scale()) != 1:
             value = value * scale
         self._session.write(name, value)
-        if is_parameter(tensor):
-            self._changed()
+        if is_averaged(tensor):
+            self._changed(name)
 
     def __delitem__(self, name: str) -> None:
         raise TypeError("tensors of a compiled network cannot be deleted")

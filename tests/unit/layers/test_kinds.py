@@ -76,6 +76,8 @@ TABLE = {
     "sgd_update": "g | w | | lr weight_decay scaling has_nan | decay",
     "momentum_update": "g | w m | | lr beta1 weight_decay scaling has_nan | nesterov decay",
     "adam_update": f"g | w m v | | {ADAM} | decay",
+    "ema_update": "w | e | | alpha applied has_nan | warmup",
+    "accumulate_batch": "loss top1 top5 label | accum_loss accum_top1 accum_top5 | | |",
     "accumulate_metrics": "loss top1 top5 | accum_loss accum_top1 accum_top5 | | batch_size has_nan |",
     "cast_range": "source | | target | |",
     "scale_update": "| scaling growth_counter | | has_nan |",

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from tests.unit.codegen.cuda.arrays import Shape, channel, normal, rounded
+from tests.unit.codegen.cuda.averages import averages
 from tests.unit.codegen.cuda.differential import Case, ranges, tensors
 from tests.unit.codegen.cuda.images import images
 from tests.unit.codegen.cuda.norms import norms
@@ -437,6 +438,6 @@ def depthwise() -> Iterator[Case]:
 def every() -> Iterator[Case]:
     for family in (
         *(elementwise, copies, bias_gradients, norms, pools, dropouts, losses, optimizers, range_kinds, scalar_kinds),
-        *(depthwise, images, pixels, products),
+        *(averages, depthwise, images, pixels, products),
     ):
         yield from family()

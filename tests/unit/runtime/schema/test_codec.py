@@ -1,12 +1,12 @@
 """Strict JSON for frozen dataclasses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 import pytest
 
-from trc_runtime.schema.codec import CodecError, from_json, to_json
+from trc_runtime.schema.codec import OPTIONAL, CodecError, from_json, to_json
 from trc_runtime.schema.config import SGD, Adam, AdamW, CosineAnnealing, MultiStep
 
 
@@ -56,6 +56,25 @@ def test_what_does_not_fit_is_named(change: dict[str, object], message: str) -> 
     assert isinstance(document, dict)
     with pytest.raises(CodecError, match=message):
         from_json(Thing, document | change)
+
+
+@dataclass(frozen=True)
+class Grown:
+    size: int
+    later: SGD | None = field(default=None, metadata=OPTIONAL)
+
+
+def test_an_optional_field_is_written_where_it_says_something() -> None:
+    assert to_json(Grown(1)) == {"type": "Grown", "size": 1}
+    assert from_json(Grown, {"type": "Grown", "size": 1}) == Grown(1)
+    for thing in (Grown(1), Grown(1, SGD(momentum=0.9))):
+        assert from_json(Grown, to_json(thing)) == thing
+    with pytest.raises(CodecError, match=r"\$\.later\.type: expected one of SGD"):
+        from_json(Grown, {"type": "Grown", "size": 1, "later": {"type": "Lion"}})
+    with pytest.raises(CodecError, match="Grown lacks 'size'"):
+        from_json(Grown, {"type": "Grown", "later": None})
+    with pytest.raises(CodecError, match="unknown key 'latter' in Grown"):
+        from_json(Grown, {"type": "Grown", "size": 1, "latter": None})
 
 
 def test_missing_key() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from trc_runtime.schema.codec import from_json, to_json
 from trc_runtime.schema.config import (
+    EMA,
     SGD,
     Adam,
     AdamW,
@@ -41,6 +42,12 @@ Make = Any
         (MultiStep, {"milestones": "12"}, "MultiStep: milestones must be a tuple of whole numbers"),
         (StepDecay, {"step_size": 2.5}, "StepDecay: step_size must be a whole number, not 2.5"),
         (CosineWarmRestarts, {"first_cycle": 1.5}, "first_cycle must be a whole number, not 1.5"),
+        (EMA, {"decay": "0.9"}, "EMA: decay must be a number, not '0.9'"),
+        (EMA, {"warmup": 1}, "EMA: warmup must be True or False, not 1"),
+        (EMA, {"decay": 0}, r"EMA: decay must be between 0 and 1 \(at most 0.99999994, the last float32 .*, not 0.0"),
+        (EMA, {"decay": 1}, r"EMA: decay must be between 0 and 1 .*, not 1\.0"),
+        (EMA, {"decay": 1 - 1e-9}, r"EMA: decay must be between 0 and 1 .*, not 0\.999999999"),
+        (EMA, {"decay": float("nan")}, "EMA: decay must be between 0 and 1 .*, not nan"),
         (CrossEntropy, {"label_smoothing": "0.1"}, "CrossEntropy: label_smoothing must be a number, not '0.1'"),
         (CrossEntropy, {"label_smoothing": float("nan")}, r"label_smoothing must be in \[0, 1\), not nan"),
     ],
@@ -58,6 +65,7 @@ def test_values_of_the_wrong_type_are_named(make: Make, arguments: dict[str, obj
         MultiStep(milestones=[1, np.int64(2)], base_lr=1),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         StepDecay(step_size=np.int64(2)),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         CrossEntropy(0),
+        EMA(np.float32(0.5), np.bool_(True)),  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     ],
 )
 def test_lists_and_numbers_of_numpy_come_back_from_json_equal(config: Schedule) -> None:

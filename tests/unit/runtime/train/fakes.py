@@ -26,7 +26,11 @@ def linear_plan(
     rates: int = 15,
     **config: Any,
 ) -> Plan:
-    """Batches of 8 (and 4) in training and 8 (and 4) in validation, momentum SGD, a table of `rates` rates."""
+    """Batches of 8 (and 4) in training and 8 (and 4) in validation, momentum SGD, a table of `rates` rates.
+
+    With `ema` among the settings the weight has a moving average.
+    """
+    averaged = config.get("ema") is not None
     b = PlanBuilder(seed=config.pop("seed", 0))
     features = int(np.prod(SHAPE))
     last = (train_samples or 0) % batch or batch
@@ -36,6 +40,8 @@ def linear_plan(
     b.tensor("fc1.weight", Region.W_FC_WEIGHT, weight, initial=Initial("constant", 0.0))
     b.tensor("fc1.weight.grad", Region.G_FC_WEIGHT, weight)
     b.tensor("fc1.weight.m", Region.M_FC_WEIGHT, weight)
+    if averaged:
+        b.tensor("fc1.weight.ema", Region.E_FC_WEIGHT, weight, initial=Initial("constant", 0.0))
     for letter in "ab":
         b.tensor(f"label_{letter}", Region[f"I_{letter.upper()}_LABEL"], *((n, 1, 1, 1) for n in sizes))
         b.tensor(f"data_{letter}", Region[f"I_{letter.upper()}_DATA"], *((n, *SHAPE) for n in sizes))
@@ -49,6 +55,8 @@ def linear_plan(
     for name in ("loss", "top1", "top5"):
         b.tensor(name, Region.R_RESULT, (1, 1, 1, 1))
         b.tensor(f"accum_{name}", Region.R_RESULT_ACCUMULATED, (1, 1, 1, 1))
+        if averaged:
+            b.tensor(f"accum_ema_{name}", Region.R_RESULT_ACCUMULATED, (1, 1, 1, 1))
     b.tensor("lr_table", Region.S_TABLE, (1, 1, 1, rates), initial=Initial("table"))
     results = {n: n for n in ("loss", "top1", "top5")}
     sums = {f"accum_{n}": f"accum_{n}" for n in results}
@@ -65,6 +73,9 @@ def linear_plan(
         b.step(f"train_last_{letter}", [1, 3], [GraphId.ACCUM_METRICS_TRAIN_LAST])
         b.step(f"infer_{letter}", [4], [GraphId.ACCUM_METRICS])
         b.step(f"infer_last_{letter}", [5], [GraphId.ACCUM_METRICS_VAL_LAST])
+        if averaged:
+            b.step(f"infer_ema_{letter}", [4], [])
+            b.step(f"infer_ema_last_{letter}", [5], [])
     for name in ("clear_metrics", "fold_bn", "cast_main"):
         b.step(name, range(6), [])
     settings: dict[str, Any] = {
@@ -118,18 +129,21 @@ class FakeSession:
         if kind == "transfer":
             labels, images = self._staging[letter.upper(), column]
             self._input[letter] = (labels.copy(), images.copy())
-        elif kind in ("train", "train_last", "infer", "infer_last"):
+        elif kind in ("train", "train_last", "infer", "infer_last", "infer_ema", "infer_ema_last"):
             self._compute(kind, letter)
         elif step == "clear_metrics":
-            for name in ("loss", "top1", "top5"):
-                self.values[f"accum_{name}"][...] = 0
+            for name in self.values:
+                if name.startswith("accum_"):
+                    self.values[name][...] = 0
 
     def _scalar(self, name: str) -> Any:
         return self.values[name].reshape(-1)[0]
 
     def _compute(self, kind: str, letter: str) -> None:
         labels, images = self._input[letter]
-        x, w = images.reshape(len(labels), -1), self.values["fc1.weight"].reshape(CLASSES, -1)
+        averaged = kind.startswith("infer_ema")
+        weight = self.values["fc1.weight.ema" if averaged else "fc1.weight"]
+        x, w = images.reshape(len(labels), -1), weight.reshape(CLASSES, -1)
         logits = x @ w.T
         p = np.exp(logits - logits.max(1, keepdims=True))
         p /= p.sum(1, keepdims=True)
@@ -138,7 +152,11 @@ class FakeSession:
         self.values["loss"][...] = -np.log(p[rows, labels]).mean()
         self.values["top1"][...], self.values["top5"][...] = (rank == 0).sum(), (rank < 5).sum()
         bad = kind.startswith("train") and self._scalar("iteration") in self.poison
-        if not bad:
+        if averaged:
+            self.values["accum_ema_loss"] += self._scalar("loss") * len(labels)
+            for name in ("top1", "top5"):
+                self.values[f"accum_ema_{name}"] += self._scalar(name)
+        elif not bad:
             size = {"train": "batch_size", "infer": "batch_size"}.get(kind, "last_" + {"train_last": "train",
                     "infer_last": "val"}.get(kind, "") + "_batch_size")  # fmt: skip
             self.values["accum_loss"] += self._scalar("loss") * self._scalar(size)
@@ -159,3 +177,5 @@ class FakeSession:
             v["applied"] += 1
             v["fc1.weight.m"][...] = 0.9 * v["fc1.weight.m"] + gradient
             v["fc1.weight"] -= self._scalar("lr") * v["fc1.weight.m"]
+            if (ema := self.plan.config.ema) is not None:
+                v["fc1.weight.ema"] += (1 - ema.decay) * (v["fc1.weight"] - v["fc1.weight.ema"])

@@ -6,6 +6,8 @@ import pytest
 from tests.unit.runtime.train.fakes import CLASSES, SHAPE, FakeSession, linear_plan
 from trc_runtime.data.dataset import Dataset
 from trc_runtime.data.synthetic import synthetic
+from trc_runtime.schema.config import EMA
+from trc_runtime.schema.plan import Plan
 from trc_runtime.train.feeding import Session
 from trc_runtime.train.metrics import EvalResult, TrainingResult
 from trc_runtime.train.runner import Runner
@@ -26,8 +28,8 @@ class LazySession(FakeSession):
     Of the two steps of a launch the transfer goes first: the step must not depend on it.
     """
 
-    def __init__(self, poison: tuple[int, ...] = ()) -> None:
-        super().__init__(linear_plan(), poison)
+    def __init__(self, poison: tuple[int, ...] = (), plan: Plan | None = None) -> None:
+        super().__init__(linear_plan() if plan is None else plan, poison)
         self.launches: list[Launch] = []
         self.prepared: set[Launch] = set()
         self._waiting: list[Launch] = []
@@ -106,3 +108,30 @@ def test_there_is_one_launch_a_step_and_the_next_batch_travels_beside_it(data: D
         ("infer_last_b", 5, None, None),
     ]
     assert {launch for launch in session.launches if launch[2] is not None} <= session.prepared
+
+
+def test_the_average_is_validated_on_the_batch_that_is_there_already(data: Dataset) -> None:
+    """Both steps of a batch run on the same buffer; the next batch travels beside the second."""
+    session = LazySession(plan=linear_plan(ema=EMA(0.5)))
+    runner = Runner(session.plan, session)
+    runner.run(data, 1)
+    assert session.launches[6:] == [
+        ("transfer_b", 4, None, None),
+        ("infer_b", 4, None, None),
+        ("infer_ema_b", 4, "transfer_a", 4),
+        ("infer_a", 4, None, None),
+        ("infer_ema_a", 4, "transfer_b", 5),
+        ("infer_last_b", 5, None, None),
+        ("infer_ema_last_b", 5, None, None),
+    ]
+    assert {launch for launch in session.launches if launch[2] is not None} <= session.prepared
+
+
+@pytest.mark.parametrize("poison", [(), (3, 7)])
+def test_overlapping_launches_validate_the_average_alike(data: Dataset, poison: tuple[int, ...]) -> None:
+    plan = linear_plan(ema=EMA(0.8))
+    plain, lazy = FakeSession(plan, poison), LazySession(poison, plan)
+    runs = [Runner(plan, s).run(data, 3) for s in (plain, lazy)]
+    assert [(e.val, e.ema) for e in runs[0].epochs] == [(e.val, e.ema) for e in runs[1].epochs]
+    assert all(e.ema is not None and e.val is not None and e.ema.loss != e.val.loss for e in runs[0].epochs)
+    np.testing.assert_array_equal(plain.read("fc1.weight.ema"), lazy.read("fc1.weight.ema"))
