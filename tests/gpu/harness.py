@@ -133,9 +133,11 @@ def run_dnn(case: DnnCase, graphs: bool = True) -> tuple[dict[str, float], Mappi
 
 
 @cache
-def plan_of(model: str, precision: str, batch: int, size: tuple[int, int, int], **more: Any) -> Plan:
+def plan_of(
+    model: str, precision: str, batch: int, size: tuple[int, int, int], ema: trc.EMA | None = None, **more: Any
+) -> Plan:
     """A model of `examples/models` (or one of NETS) for target cuda, small."""
-    common: Any = {"precision": precision, "batch": batch, "input": size, "val_batch": batch}
+    common: Any = {"precision": precision, "batch": batch, "input": size, "val_batch": batch, "ema": ema}
     return lower_to_plan(source_of_model(model), target="cuda", **common, **more)
 
 
@@ -215,6 +217,15 @@ STEP_CASES: tuple[tuple[str, str, int, tuple[int, int, int]], ...] = (
     ("mobilenet_v2", "amp-fp16", 8, (64, 64, 3)),
 )
 """(model, precision, batch, input) whose training steps are compared with the CPU target's."""
+
+
+EMA_CASES: tuple[tuple[str, str, int, tuple[int, int, int], trc.EMA], ...] = (
+    ("small_mlp", "fp32", 37, (8, 8, 1), trc.EMA(0.9)),
+    ("small_conv", "fp32", 16, (16, 16, 3), trc.EMA(0.9, warmup=True)),
+    ("small_conv", "amp-fp16", 16, (16, 16, 3), trc.EMA(0.9)),
+    ("small_conv", "amp-bf16", 16, (16, 16, 3), trc.EMA(0.9, warmup=True)),
+)
+"""The same with a moving average."""
 
 
 SEEDS = {("lenet5", "fp32"): 2, ("small_conv", "fp32"): 2, ("resnet18", "fp32"): 7}

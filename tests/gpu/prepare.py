@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.gpu.harness import ARCHITECTURE, STEP_CASES, code_of, own_cases, own_source
+from tests.gpu.harness import ARCHITECTURE, EMA_CASES, STEP_CASES, code_of, own_cases, own_source
 from tests.gpu.test_cudnn import CASES
 from trc.codegen.cuda.bundle import generate
 from trc_runtime.cuda.cubins import cache_folder, compile_cubin
@@ -21,7 +21,7 @@ from trc_runtime.cuda.cubins import cache_folder, compile_cubin
 
 def sources() -> Iterator[tuple[str, str]]:
     """Every kernels.cu that the tests load, under a name; the long ones first."""
-    for key in reversed(STEP_CASES):
+    for key in (*reversed(STEP_CASES), *EMA_CASES):
         yield " ".join(map(str, key)), code_of(key).kernels
     for kind in own_cases():
         yield kind, own_source(kind)

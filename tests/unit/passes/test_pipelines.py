@@ -9,7 +9,7 @@ import pytest
 from trc.diagnostics import CompileError
 from trc.passes.pipelines import NAMED_PIPELINES, PHASES, build_pipeline, rate_table_length
 from trc.passes.registry import PASSES, parse_pipeline, pipeline_text
-from trc_runtime.schema.config import SGD, AdamW, Constant, CrossEntropy, RunConfig
+from trc_runtime.schema.config import EMA, SGD, AdamW, Constant, CrossEntropy, RunConfig
 from trc_runtime.schema.dtypes import Precision
 
 CONFIG = RunConfig(
@@ -52,6 +52,8 @@ def test_a_configuration_becomes_passes_with_its_options() -> None:
         CONFIG,
         replace(CONFIG, optimizer=SGD(0.9, True, 1e-5, True), precision=Precision.AMP_FP16),
         replace(CONFIG, epochs=None, world_size=4),
+        replace(CONFIG, ema=EMA(0.9999)),
+        replace(CONFIG, ema=EMA(1e-5, warmup=True)),
     ],
 )
 @pytest.mark.parametrize("planner", ["packed", "regions"])
@@ -64,6 +66,13 @@ def test_the_passes_read_back_from_their_text(config: RunConfig, planner: str, f
     assert ("plan-pack-transients" in text) == (planner == "packed")
     assert ("arch-merge-triple" in text) == fuse
     assert ("arch-align-amp-channels" in text) == config.precision.is_amp
+
+
+def test_a_moving_average_is_an_option_of_two_passes() -> None:
+    passes = {p.name: str(p.spec()) for p in build_pipeline(replace(CONFIG, ema=EMA(0.99, warmup=True)))}
+    assert passes["plan-derive-all-shapes"].endswith("rates=1500 ema_decay=0.99}")
+    assert passes["graph-build-computation"].endswith("ema_decay=0.99 ema_warmup=true}")
+    assert not any("ema" in str(p.spec()) for p in build_pipeline(CONFIG))
 
 
 def test_the_rate_table_has_a_rate_a_step() -> None:

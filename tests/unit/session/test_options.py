@@ -41,6 +41,7 @@ def test_resolutions() -> None:
         ({"optimizer": "adam"}, "optimizer must be one of trc.SGD"),
         ({"schedule": 0.1}, "schedule must be one of trc.Constant"),
         ({"loss": "ce"}, "loss must be trc.CrossEntropy"),
+        ({"ema": 0.999}, r"ema must be trc\.EMA\(\.\.\.\) or None, not 0\.999"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"val_resolution": "big"}, "val_resolution must be a side in pixels"),
         (

@@ -71,6 +71,18 @@ def test_every_optimizer_passes_the_null_driver(planner: str) -> None:
         assert check_sources(read_sources(plan, code.kernels, code.driver)) == []
 
 
+@pytest.mark.parametrize("planner", ["packed", "regions"])
+@pytest.mark.parametrize("precision", ["amp-fp16", "fp32"])
+@pytest.mark.parametrize("model", ["mlp", "lenet5", "resnet18"])
+def test_the_null_driver_accepts_a_moving_average(model: str, precision: str, planner: str) -> None:
+    plan = lower_to_plan(
+        ZOO[model](), target="cuda", precision=precision, batch=16, train_samples=100, val_samples=30, planner=planner,
+        ema=trc.EMA(0.99, warmup=planner == "packed"),
+    )  # fmt: skip
+    code = generate(plan)
+    assert check_sources(read_sources(plan, code.kernels, code.driver)) == []
+
+
 def test_a_bundle_holds_the_sources(bp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compiled(bp, tmp_path / "out", "--precision", "amp-fp16") == 0
     bundle = read_bundle(tmp_path / "out")

@@ -11,7 +11,10 @@ from trc_runtime.cpu.session import CpuSession, bind_node
 from trc_runtime.schema.plan import Plan, RangeRef, Step, TensorRef
 from trc_runtime.schema.regions import padded_elements, region_range
 
-STEPS = (("cast_main", 0), ("transfer_a", 0), ("train_a", 0), ("fold_bn", 0), ("transfer_a", 4), ("infer_a", 4))
+STEPS = (
+    *(("cast_main", 0), ("transfer_a", 0), ("train_a", 0), ("fold_bn", 0), ("cast_ema", 0)),
+    *(("transfer_a", 4), ("infer_a", 4), ("infer_ema_a", 4)),
+)
 
 Lowerings = dict[tuple[int, int], Lowered]
 """By node and column."""
