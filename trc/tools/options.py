@@ -89,9 +89,8 @@ def add_learning_options(parser: argparse.ArgumentParser, schedule: str, smoothi
     group.add_argument("--schedule", metavar="S", help=f"{', '.join(choices.SCHEDULES)} (default {schedule}); {pairs}")
     group.add_argument("--warmup", type=number, metavar="EPOCHS", help="rise to the base rate for so long")
     add_loss_option(group, f"default {smoothing:g}")
-    group.add_argument(
-        "--ema", metavar="D", help="keep a moving average of the weights with this decay, say 0.999; :warmup=true follows"
-    )
+    average = "keep a moving average of the weights with this decay, say 0.999 or 0.999:warmup=true (default: none)"
+    group.add_argument("--ema", metavar="DECAY", help=average)
     group.add_argument("--seed", type=seed, metavar="N", help="of all randomness (default 0)")
 
 
@@ -126,7 +125,10 @@ def model_options(args: argparse.Namespace) -> CompileOptions:
 
 
 def learning_options(args: argparse.Namespace, schedule: str, warmup: float) -> CompileOptions:
-    """Optimizer, schedule, seed and moving average; ChoiceError for what does not fit. The arguments hold where nothing is said."""
+    """Optimizer, schedule, seed and moving average; ChoiceError for what does not fit.
+
+    The arguments hold where nothing is said.
+    """
     text: str = args.optimizer or OPTIMIZER
     name = text.partition(":")[0].strip()
     decay: dict[str, Any] = {}

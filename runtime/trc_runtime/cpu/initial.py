@@ -25,7 +25,7 @@ _AVERAGED = frozenset(AVERAGES.values())
 
 
 def stream_name(tensor: Tensor) -> str:
-    """The name of the stream that a tensor's first values come from; an average begins with those of its counterpart."""
+    """The name of the stream that a tensor's first values come from; an average begins like its counterpart."""
     name = tensor.name.removesuffix(AVERAGE_SUFFIX) if tensor.region in _AVERAGED else tensor.name
     return STREAM.format(name)
 

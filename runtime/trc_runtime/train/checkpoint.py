@@ -293,9 +293,8 @@ def load_parameters(path: Path, plan: Plan, session: _ReadWrite, *, ema: bool = 
                 f"{path} holds no moving average: only checkpoints of a network that was compiled with one do"
             )
     elif file.about.get("kind") == "checkpoint":
-        names = {t.name for t in wanted}
-        extra = tuple(_COUNTERS)
-        arrays = {n: a for n, a in arrays.items() if n in names or not (n in extra or n.endswith((".m", ".v", AVERAGE_SUFFIX)))}
+        names, ends = {t.name for t in wanted}, (".m", ".v", AVERAGE_SUFFIX)
+        arrays = {n: a for n, a in arrays.items() if n in names or not (n in _COUNTERS or n.endswith(ends))}
     _check_tensors(path, arrays, wanted, exact=False)
     for tensor in wanted:
         session.write(tensor.name, arrays[tensor.name].astype(_dtype(tensor)))

@@ -223,8 +223,8 @@ def zoo() -> dict[str, trc.BluePrint]:
         "residual": of(trc.conv(8, 3, 1, 1), trc.bn(), trc.relu(), trc.block(8, trc.RESNET_3_3),
                        trc.block(8, 12, trc.RESNET_1_3_1_DS), trc.gap_fc(4)),
         "mobile": of(trc.cbr(8, 3, 2, 1, act=trc.relu6), trc.block(8, trc.MB_E6_K3), trc.gap(), trc.fc(4)),
-        "image twice": of(trc.add2(trc.seq(trc.bn(), trc.conv(6, 3, 1, 1, bias=True)), trc.conv(6, 1)), trc.maxpool(2, 2),
-                          trc.flatten(), trc.fc(4)),
+        "image twice": of(trc.add2(trc.seq(trc.bn(), trc.conv(6, 3, 1, 1, bias=True)), trc.conv(6, 1)),
+                          trc.maxpool(2, 2), trc.flatten(), trc.fc(4)),
     }  # fmt: skip
 
 

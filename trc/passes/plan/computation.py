@@ -199,6 +199,5 @@ def _average(buckets: Buckets, ema: EMA, filled: Filled, amp: bool) -> None:
 
 
 def _span(letter: str, names: tuple[str, str]) -> Range:
-    """The same parameters' range of weights (W), gradients (G), moments (M, V), averages (E) or half
-    weights (A)."""
+    """The same parameters' range of weights (W), gradients (G), moments (M, V), averages (E), half weights (A)."""
     return Region[f"{letter}_{names[0]}"], Region[f"{letter}_{names[1]}"]

@@ -23,8 +23,8 @@ class GraphBuildComputationPass(ModulePass):
     """Build the computations `train` and `infer`: nodes in buckets, without shapes.
 
     The optimizer's options are those of plan-derive-all-shapes; of its numbers only whether they are zero matters
-    here. So are those of the moving average, which is updated after each step that is applied, with `ema_warmup` more
-    freely in the first ones. With `world_size` above 1 the gradients, statistics and results are averaged over the ranks.
+    here. So do `ema_decay`'s: above 0 a moving average follows each step that is applied, with `ema_warmup` more freely
+    in the first ones. With `world_size` above 1 the gradients, statistics and results are averaged over the ranks.
     """
 
     name = "graph-build-computation"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import trc
 from tests.unit.codegen.cuda.differential import tensors
 from tests.unit.codegen.cuda.emulator import COMPILER
 from tests.unit.codegen.cuda.pixels import pixels
@@ -133,6 +134,13 @@ def _column(plan: Plan, index: int) -> int:
 @pytest.mark.parametrize("precision", ["amp-fp16", "fp32"])
 def test_lenet_node_by_node(precision: str) -> None:
     assert run_plan(plan_of("lenet5", precision, batch=5, val_batch=3)) > 25
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(("precision", "warmup"), [("amp-fp16", False), ("fp32", True)])
+def test_a_moving_average_node_by_node(precision: str, warmup: bool) -> None:
+    plan = plan_of("lenet5", precision, batch=5, val_batch=3, ema=trc.EMA(0.9, warmup))
+    assert run_plan(plan) > run_plan(plan_of("lenet5", precision, batch=5, val_batch=3)) + 5
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -42,7 +42,7 @@ def average(precision: Precision, alpha: float, warmup: bool = False) -> CpuSess
 @pytest.mark.parametrize("warmup", [False, True])
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP64])
 def test_twenty_steps_against_float64(precision: Precision, warmup: bool) -> None:
-    """An update is within 2 u alpha |w - e| + u |e| of the exact one, and shrinks the error of the last by 1 - alpha."""
+    """An update is within 2 u alpha |w - e| + u |e| of the exact one, and shrinks older errors by 1 - alpha."""
     decay, rng = 0.9, np.random.default_rng(3)
     session = average(precision, 1 - decay, warmup)
     dtype = precision.master.numpy

@@ -68,9 +68,7 @@ def test_the_best_of_both() -> None:
     assert (alone.best_epoch, alone.best_ema_epoch, alone.best_ema_top1, alone.last_ema) == (1, None, None, None)
 
 
-def test_the_log_and_the_table_show_both(
-    data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_log_and_the_table_show_both(data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     console, log = ConsoleListener(), JsonLog(tmp_path / "log.jsonl")
     result = runner_of().run(data, listeners=[console, log])
     log.close()
