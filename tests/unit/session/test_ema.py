@@ -257,6 +257,24 @@ def test_evaluating_it_is_evaluating_a_network_with_its_weights(
     assert plain.evaluate(images, labels) == average
 
 
+@pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
+def test_pixels_that_the_device_normalises(precision: str) -> None:
+    """The average of a network that takes bytes, on the same data, is that of one that takes numbers."""
+    normalise = trc.Normalise((0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
+    pixels = np.random.default_rng(7).integers(0, 256, (BATCH, *INPUT), dtype=np.uint8)
+    labels = batches(7, 1)[0][1]
+    numbers = (pixels / np.float32(255) - np.float32(normalise.mean)) / np.float32(normalise.std)
+    one, two = compiled(precision, normalise=normalise), compiled(precision)
+    assert check_plan(one.plan) == []
+    for _ in range(3):
+        one.step(pixels, labels)
+        two.step(numbers.astype(np.float32), labels)
+    got, want = one.evaluate_both(pixels, labels), two.evaluate_both(numbers.astype(np.float32), labels)
+    assert got[1].loss != got[0].loss
+    for a, b in zip(got, want, strict=True):
+        assert a.loss == pytest.approx(b.loss, rel=1e-4 if precision == "fp32" else 2e-2)
+
+
 def plan_of(**options: Any) -> Plan:
     return lower_to_plan(NET, batch=4, **options)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from trc_runtime.schema.codec import OPTIONAL, CodecError, from_json, to_json
+from trc_runtime.schema.codec import LATER, CodecError, from_json, to_json
 from trc_runtime.schema.config import SGD, Adam, AdamW, CosineAnnealing, MultiStep
 
 
@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_named(change: dict[str, object], message: str) -> 
 @dataclass(frozen=True)
 class Grown:
     size: int
-    later: SGD | None = field(default=None, metadata=OPTIONAL)
+    later: SGD | None = field(default=None, metadata=LATER)
 
 
 def test_an_optional_field_is_written_where_it_says_something() -> None:
