@@ -153,9 +153,9 @@ class StagedInput:
             return
         shape = self._data.shapes[self.dirty]
         assert shape is not None
-        self.dirty = None
         seen = visible_shape(self._data, shape)
         target, source = view(self._data, shape, self._pinned), self._loose[: prod(seen)].reshape(seen)
         with np.errstate(all="ignore"):
             for target_image, image in zip(target, source, strict=True):  # one at a time stays in the cache
                 target_image[...] = narrowed(image, target.dtype)
+        self.dirty = None  # not earlier: Ctrl-C may have come between

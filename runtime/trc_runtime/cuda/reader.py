@@ -31,8 +31,9 @@ class Reader:
         self._thread.start()
 
     def wake(self) -> None:
-        """Finish what is under way."""
-        self._calls.put(True)
+        """Finish what is under way; a call that the reader has not heard yet does for all."""
+        if self._calls.empty():
+            self._calls.put(True)
 
     def _work(self) -> None:
         going = True

@@ -47,6 +47,8 @@ _NOT_FOUND = 500
 class CudaSession:
     """Everything that a plan needs to run on a GPU. Sessions share nothing but the device.
 
+    One thread at a time launches, reads, writes and closes; `staging`, `pack` and tickets are for any thread.
+
     All memory is allocated, all code loaded and every step's graph made here; afterwards a step is one launch. `device`
     is the GPU's number. `cubin` and `plans` are a bundle's device code (for `architecture`) and all its cuDNN plans;
     where one is None it is made here. `choices` names the cuDNN engine of a graph by key. With `graphs=False` the same
@@ -308,9 +310,11 @@ class CudaSession:
         self._check_open()
         if buffer not in BUFFERS:
             raise ValueError(f"there are the input buffers A and B, not '{buffer}'")
-        if buffer not in self._staged:
+        staged = self._staged.get(buffer)
+        if staged is None:
+            self._check_open()  # another thread may have closed it meanwhile
             raise ValueError(f"the plan '{self.plan.name}' has no input buffer {buffer}")
-        return self._staged[buffer]
+        return staged
 
     # ------------------------------------------------------------ steps
 
@@ -336,24 +340,31 @@ class CudaSession:
         for staged in executable.inputs:
             if staged.dirty is not None:
                 staged.pack()
-        if lane.built is not None:
-            self._driver.launch_graph(lane.built.executable, self._main)
-        else:
-            self._replay(executable, lane)
         ticket = lane.coming
-        lane.last = ticket
-        self._pending.append(lane)  # before anybody can wait for it
-        for staged in executable.inputs:
-            staged.reading = ticket
-        executable.turn = turn ^ 1
+        try:
+            if lane.built is not None:
+                self._driver.launch_graph(lane.built.executable, self._main)
+            else:
+                self._replay(executable, lane)
+        finally:  # Ctrl-C comes out of the driver's call when that has launched already
+            lane.last = ticket
+            self._pending.append(lane)  # before anybody can wait for it
+            for staged in executable.inputs:
+                staged.reading = ticket
+            executable.turn = turn ^ 1
         return ticket
 
     def _replay(self, executable: Executable, lane: Lane) -> None:
         """A launch kernel by kernel."""
         assert self._stepwise is not None
         self._context.use()
-        self._stepwise.run(executable.order, lane.copies)
-        self._driver.record(lane.event, self._context.main)
+        try:
+            self._stepwise.run(executable.order, lane.copies)
+            self._driver.record(lane.event, self._context.main)
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to show
+                self._context.synchronize()  # no event stands behind what has been sent
+            raise
 
     def results(self, step: str, column: int) -> Metrics | None:
         """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped."""

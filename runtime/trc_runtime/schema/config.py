@@ -10,6 +10,7 @@ import math
 import numbers
 import operator
 import typing
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -53,7 +54,7 @@ _WORDS = {float: "a number", int: "a whole number", bool: "True or False", str: 
 
 def _plain(kind: Any, value: Any) -> object:
     if typing.get_origin(kind) is tuple:
-        if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        if isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__iter__"):  # sets have no order
             raise TypeError
         item = typing.get_args(kind)[0]
         return tuple(_plain(item, v) for v in value)
@@ -318,7 +319,8 @@ class EMA:
 class Normalise:
     """How pixels of unsigned bytes become numbers: (x / 255 - mean) / std, with one mean and one std a channel.
 
-    ValueError for lists of different lengths and for a std that is not above 0.
+    ValueError for lists of different lengths, for a std that is not above 0, and for numbers that float32 cannot
+    compute with.
     """
 
     mean: tuple[float, ...]
@@ -336,8 +338,9 @@ class Normalise:
             _finite(*self.std) and all(s > 0 for s in self.std),
             f"Normalise: std must be above 0 in each channel, not {self.std}",
         )
-        largest = max(max(1.0, abs(m)) / s for m, s in zip(self.mean, self.std, strict=True))
-        _require(largest < _LARGEST_F32, f"Normalise: std is too small beside 1 and mean for float32: {self.std}")
+        largest = max(max(1.0, abs(m), abs(1.0 - m)) / s for m, s in zip(self.mean, self.std, strict=True))
+        _require(largest < _LARGEST_PIXEL, f"Normalise: std is too small beside 1 and mean for float32: {self.std}")
+        _require(max(self.std) < _LARGEST_STD, f"Normalise: std is too large for float32: {self.std}")
 
     def __str__(self) -> str:
         return f"mean {_listed(self.mean)}, std {_listed(self.std)}"
@@ -349,7 +352,11 @@ def _listed(numbers: tuple[float, ...]) -> str:
     return text if len(numbers) == 1 else f"({text})"
 
 
-_LARGEST_F32 = 3.4e38
+_LARGEST_PIXEL = 3.38e38
+"""Rounded below the largest numbers of float32 and bfloat16."""
+
+_LARGEST_STD = 3.3e35
+"""Beyond it 1 / (255 std) is no normal number of float32."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ This is what reading defensively needs. That a plan is also right, `trc_runtime.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
+from math import isfinite, prod
 
+from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.graphs import GraphId, Variant
 from trc_runtime.schema.plan import INITIAL_RULES, Node, Plan, RangeRef, Step, Tensor
 from trc_runtime.schema.regions import slot_bytes
+from trc_runtime.schema.staging import BUFFERS, BYTES, staged_parts
 
 _LARGEST = 1 << 62
 
@@ -34,6 +36,7 @@ def plan_problems(plan: Plan) -> Iterator[str]:
     for s in plan.spans:
         if s.offset < 0 or s.bytes < 0 or s.offset + s.bytes > plan.total:
             yield f"span {s.name}, {s.bytes} bytes at {s.offset}, leaves the arena of {plan.total} bytes"
+    yield from _input(plan)
     for number, node in enumerate(plan.nodes):
         yield from (f"node {number} ({node.kind}): {p}" for p in _node(node, len(plan.tensors)))
     for step in plan.steps:
@@ -53,14 +56,33 @@ def _tensor(t: Tensor, plan: Plan) -> Iterator[str]:
             yield f"{list(shape)} is not a shape"
         elif slot_bytes(shape, t.dtype, t.region) > t.slot:
             yield f"the shape {list(shape)} does not fit a slot of {t.slot} bytes"
+    if bad := [v for v in (t.initial.value, *t.initial.values) if not isfinite(v)]:
+        yield f"an initial value of {bad[0]}"
     if t.initial.rule not in INITIAL_RULES:
         yield f"unknown initial rule '{t.initial.rule}'"
+    elif t.initial.rule != "values" and t.initial.values:
+        yield f"rule {t.initial.rule} with {len(t.initial.values)} values"
     elif t.initial.rule.startswith("kaiming") and t.initial.fan < 1:
         yield f"rule {t.initial.rule} with a fan of {t.initial.fan}"
     elif t.initial.rule == "values":
         count = len(t.initial.values)
         if wrong := [s for s in t.shapes if s is not None and prod(s) != count]:
             yield f"rule values with {count} values for the shape {list(wrong[0])}"
+
+
+def _input(plan: Plan) -> Iterator[str]:
+    """Images are staged as bytes exactly where the settings say that the device normalises them."""
+    tensors, normalise = {t.name: t for t in plan.tensors}, plan.config.normalise
+    for buffer in BUFFERS:
+        parts = staged_parts(tensors, buffer)
+        images = parts.get(BYTES)
+        if images is None:
+            if parts and normalise is not None:
+                yield f"normalises images ({normalise}), but has no bytes of them in input buffer {buffer}"
+        elif normalise is None:
+            yield f"has '{images.name}', but does not say how to normalise it"
+        elif images.dtype is not DType.U8 or any(s[-1] != len(normalise.mean) for s in images.shapes if s):
+            yield f"'{images.name}' does not have bytes of {len(normalise.mean)} channels, which are normalised"
 
 
 def _node(node: Node, tensors: int) -> Iterator[str]:

@@ -23,8 +23,10 @@ from trc_runtime.data.idx import DataError
 from trc_runtime.data.synthetic import synthetic
 from trc_runtime.schema.check import check_plan
 from trc_runtime.schema.config import Normalise
+from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.normalise import normalised
 from trc_runtime.schema.plan import Plan
+from trc_runtime.schema.valid import plan_problems
 from trc_runtime.train.checkpoint import CheckpointError
 
 BY_CHANNELS = {1: MNIST, 3: CIFAR, 4: Normalise((0.1, 0.2, 0.3, 0.0), (0.5, 0.6, 0.7, 1.0))}
@@ -218,6 +220,23 @@ def test_data_with_another_normalisation_is_refused_before_the_first_step() -> N
         with pytest.raises(DataError, match=r"normalisation is mean \(0\.485, .* compiled for mean \(0\.4914, "):
             work()
     assert device.tensors["iteration"].item() == 0
+
+
+def test_a_plan_whose_settings_and_tensors_disagree_is_refused() -> None:
+    plan, plain = (lower_to_plan(net(3), normalise=how, **OPTIONS) for how in (CIFAR, None))
+    assert not [*plan_problems(plan), *plan_problems(plain)]
+
+    def configured(plan: Plan, how: Normalise | None) -> Plan:
+        return replace(plan, config=replace(plan.config, normalise=how))
+
+    tensors = tuple(replace(t, dtype=DType.I8) if t.name == "bytes_b" else t for t in plan.tensors)
+    for damaged, message in (
+        (configured(plan, None), "has 'bytes_a', but does not say how to normalise it"),
+        (configured(plain, CIFAR), "normalises images (mean (0.4914, 0.4822, 0.4465), std (0.247, "),
+        (configured(plan, MNIST), "'bytes_a' does not have bytes of 1 channels"),
+        (replace(plan, tensors=tensors), "'bytes_b' does not have bytes of 3 channels"),
+    ):
+        assert any(problem.startswith(message) for problem in plan_problems(damaged)), message
 
 
 # ---------------------------------------------------------------- the driver's calls

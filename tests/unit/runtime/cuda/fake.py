@@ -186,8 +186,7 @@ class FakeDriver:
         event[0] += 1
 
     def wait_event(self, event: list[int]) -> None:
-        self.counters.wait()
-        assert event[0]
+        self.counters.wait()  # of an event that was never recorded too: the driver returns at once
 
     def let_wait(self, stream: int, event: list[int]) -> None:
         assert event[0], "a stream waits for an event that was never recorded"

@@ -9,11 +9,13 @@ import time
 import numpy as np
 import pytest
 
+import trc
 from tests.unit.codegen.cuda.emulator import COMPILER
 from tests.unit.runtime.cpu.plans import mlp_plan
 from tests.unit.runtime.cuda.fake import FakeDriver, driver_of, fake_session, install
 from trc_runtime.cpu.arena import ArenaError
 from trc_runtime.cpu.session import CpuSession
+from trc_runtime.cuda import host
 from trc_runtime.cuda.errors import CudaError, DeviceError, DriverCallError
 from trc_runtime.cuda.launches import LANES
 from trc_runtime.cuda.reader import Reader
@@ -180,6 +182,107 @@ def test_a_failure_that_nobody_waits_for_comes_with_a_later_launch(plan, monkeyp
         with pytest.raises(CudaError, match="a launch failed: cuEventSynchronize failed"):
             gpu.launch("train_a", 0)
         monkeypatch.undo()
+
+
+def test_asking_a_launch_often_wakes_the_reader_once(plan, monkeypatch) -> None:
+    go, original = threading.Event(), FakeDriver.wait_event
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        gpu.run("transfer_a", 0)
+        monkeypatch.setattr(FakeDriver, "wait_event", lambda self, event: (go.wait(10), original(self, event)))
+        ticket = gpu.launch("train_a", 0)
+        assert not any(ticket.done for _ in range(1000))
+        assert gpu._reader is not None
+        assert gpu._reader._calls.qsize() <= 1, "a call for each question would fill the memory"
+        go.set()
+        assert ticket.wait() is not None
+        assert gpu.launch("train_a", 0).wait() is not None, "the reader hears the next one"
+
+
+@pytest.mark.parametrize(("graphs", "call"), [(True, "launch_graph"), (False, "record")])
+def test_ctrl_c_in_a_launch_leaves_the_session_in_order(plan, monkeypatch, graphs: bool, call: str) -> None:
+    """Python raises it when the driver's call returns: the launch is under way then, and reads its input."""
+    original, waited = getattr(FakeDriver, call), []
+
+    def interrupted(self: FakeDriver, *args: object) -> None:
+        original(self, *args)
+        if graphs or args[0] is gpu._executables["transfer_a", 0, None, None].lanes[0].event:
+            raise KeyboardInterrupt
+
+    with fake_session(plan, graphs=graphs) as gpu:
+        gpu.initialise()
+        fill(gpu, "A", 0, *batch(0))
+        monkeypatch.setattr(FakeDriver, call, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            gpu.launch("transfer_a", 0)
+        monkeypatch.setattr(FakeDriver, call, original)
+        wait = FakeDriver.wait_event
+        monkeypatch.setattr(FakeDriver, "wait_event", lambda self, event: (waited.append(event), wait(self, event)))
+        gpu.staging("A", 0)
+        assert len(waited) == 1, "the host must not write over what the device still copies"
+        for _ in range(2 * LANES + 1):
+            gpu.launch("transfer_a", 0).settle()
+        np.testing.assert_array_equal(gpu.read("data_a"), batch(0)[0])
+
+
+def test_ctrl_c_between_the_kernels_of_a_launch_waits_for_those_that_run(plan, monkeypatch) -> None:
+    with fake_session(plan, graphs=False) as gpu:
+        gpu.initialise()
+        fill(gpu, "A", 0, *batch(0))
+        synchronized, original = [], FakeDriver.synchronize
+        monkeypatch.setattr(
+            FakeDriver, "synchronize", lambda self, stream: (synchronized.append(stream), original(self, stream))
+        )
+        copied = iter([None, KeyboardInterrupt()])
+
+        def interrupted(*_: object) -> None:
+            if (error := next(copied)) is not None:
+                raise error
+
+        with monkeypatch.context() as context:
+            context.setattr(FakeDriver, "copy", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                gpu.launch("transfer_a", 0)
+        assert set(synchronized) == set(gpu._context.streams.values())
+        gpu.run("transfer_a", 0)
+        np.testing.assert_array_equal(gpu.read("data_a"), batch(0)[0])
+
+
+def test_a_launch_that_the_driver_refuses_can_be_tried_again(plan, monkeypatch) -> None:
+    def refused(self: FakeDriver, *_: object) -> None:
+        raise DriverCallError("cuGraphLaunch", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", 2)
+
+    with fake_session(plan) as gpu:
+        gpu.initialise()
+        fill(gpu, "A", 0, *batch(0))
+        with monkeypatch.context() as context:
+            context.setattr(FakeDriver, "launch_graph", refused)
+            for _ in range(2 * LANES):
+                with pytest.raises(DriverCallError, match="cuGraphLaunch failed"):
+                    gpu.launch("transfer_a", 0)
+        gpu.staging("A", 0)
+        gpu.run("transfer_a", 0)
+        np.testing.assert_array_equal(gpu.read("data_a"), batch(0)[0])
+
+
+def test_ctrl_c_while_images_are_rounded_leaves_them_to_be_rounded(monkeypatch) -> None:
+    net = trc.BluePrint(trc.seq(trc.fc(3)), name="n", input=(6, 6, 2))
+    exe = trc.compile(net, target="cuda", batch=4, precision="amp-fp16")
+    with exe.session as gpu:
+        gpu.staging("A", 0)[1][...] = 1
+        original, calls = host.narrowed, iter([False, True])
+
+        def interrupted(values, dtype):
+            if next(calls):
+                raise KeyboardInterrupt
+            return original(values, dtype)
+
+        with monkeypatch.context() as context:
+            context.setattr(host, "narrowed", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                gpu.launch("transfer_a", 0)
+        gpu.run("transfer_a", 0)
+        assert (gpu.read("data_a") == 1).all()
 
 
 def test_staging_has_the_shape_of_its_column(plan) -> None:

@@ -27,6 +27,11 @@ from trc_runtime.schema.plan import Initial
         (0.5, (1.0,), "mean must be a tuple of numbers, not 0.5"),
         ((0.5,), ("x",), r"std must be a tuple of numbers, not \('x',\)"),
         ((0.5,), (1e-39,), "std is too small"),
+        ((-1.0,), (4e-39,), "std is too small"),
+        ((0.5,), (1e36,), "std is too large"),
+        ((0.5,), (1e308,), "std is too large"),
+        ({0.5, 0.25}, (1.0, 1.0), "mean must be a tuple of numbers, not {"),
+        ((0.5, 0.25), {1: 2, 3: 4}, "std must be a tuple of numbers, not {"),
     ],
 )
 def test_what_is_refused(mean: Any, std: Any, message: str) -> None:
@@ -51,6 +56,13 @@ def test_scale_and_shift_are_rounded_once() -> None:
     wanted = (pixels / 255 - how.mean) / how.std
     np.testing.assert_allclose(normalised(pixels, how, np.float64), wanted, rtol=1e-14, atol=1e-15)
     assert largest_pixel(how) == pytest.approx(0.9 / 0.3)
+
+
+@pytest.mark.parametrize("how", [Normalise((-1.0, 2.0), (6e-39, 6e-39)), Normalise((0.0, 1.0), (3e35, 3e35))])
+def test_what_is_taken_can_be_computed_in_float32(how: Normalise) -> None:
+    pixels = np.array([[0, 0], [255, 255]], np.uint8)
+    wanted = (pixels / 255 - how.mean) / how.std
+    np.testing.assert_allclose(normalised(pixels, how), wanted, rtol=1e-6)
 
 
 def test_a_configuration_without_it_reads_and_writes_as_before() -> None:
