@@ -121,6 +121,8 @@ def load_data(args: argparse.Namespace, normalise: Normalise | None = None) -> D
     """
     name: str = args.data
     check_data_options(args)
+    if normalise is not None and len(normalise.mean) != 1:
+        normalise = None  # a folder's images are grey and will be refused for their shape
     given = NORMALISATIONS[args.normalise] if args.normalise else normalise
     if name in fetch.PUBLISHED:
         return fetch.load(name, args.data_dir)

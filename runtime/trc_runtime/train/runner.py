@@ -149,8 +149,8 @@ class Runner:
             raise DataError("evaluate needs labels beside the images")
         else:
             split = _as_split(images, labels, self._normalise)
-        filler = Filler(split, self._normalise)
         batches = self._cut_val(split)
+        filler = Filler(split, self._normalise)
         split.check_labels(self.plan.config.num_classes)
         split.check_finite(self._limit)
         self._run_if_present("fold_bn")
@@ -256,11 +256,10 @@ class Runner:
                 f"the network was compiled for {config.train_samples} training samples, {data.name} has "
                 f"{len(data.train)}: compile with train_samples={len(data.train)}"
             )
-        for split in (data.train, data.val):
-            check_normalise(split, self._normalise)
         self._check_shape(data.train, (base.height, base.width, base.channels), "training")
         self._cut_val(data.val)
         for split in (data.train, data.val):
+            check_normalise(split, self._normalise)
             split.check_labels(config.num_classes)
             split.check_finite(self._limit)
         last = self.plan.variants[Variant.TRAIN_LAST.value].batch

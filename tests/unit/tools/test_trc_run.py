@@ -16,7 +16,7 @@ import trc_runtime.__main__ as runtime_main
 from trc.session import compile as trc_compile
 from trc.tools.trc_run import main
 from trc_runtime.data import idx
-from trc_runtime.data.dataset import FASHION
+from trc_runtime.data.dataset import CIFAR, FASHION
 from trc_runtime.data.synthetic import synthetic
 from trc_runtime.schema.codec import from_json, to_json
 from trc_runtime.schema.config import RunConfig
@@ -154,9 +154,18 @@ def test_data_of_other_channels_are_refused_as_data(tmp_path: Path, capsys: Capt
     for split, n in (("train", 20), ("t10k", 10)):
         (tmp_path / f"{split}-images-idx3-ubyte").write_bytes(idx.write_idx(np.zeros((n, 28, 28), np.uint8)))
         (tmp_path / f"{split}-labels-idx1-ubyte").write_bytes(idx.write_idx(np.zeros(n, np.uint8)))
-    code, _, err = run(capsys, "train", bp, "--data", tmp_path, "--batch", 10, "--epochs", 1)
-    assert code == 1
-    assert "training images are 28 x 28 x 1, the network was compiled for 28 x 28 x 3" in err
+    bundle = tmp_path / "bundle"
+    trc_compile(bp, batch=10, epochs=1, train_samples=20, val_samples=10, normalise=CIFAR).save(bundle)
+    for action, model, options in (
+        ("train", bp, ("--batch", 10)),
+        ("train", bundle, ()),
+        ("train", bundle, ("--normalise", "mnist")),
+        ("eval", bundle, ()),
+    ):
+        code, _, err = run(capsys, action, model, "--data", tmp_path, *options)
+        assert code == 1
+        what = {"train": "training", "eval": "validation"}[action]
+        assert f"{what} images are 28 x 28 x 1, the network was compiled for 28 x 28 x 3" in err
 
 
 def test_bench(bp: Path, capsys: Capture) -> None:
