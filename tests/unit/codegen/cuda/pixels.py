@@ -9,8 +9,9 @@ import numpy as np
 from tests.unit.codegen.cuda.differential import Case, ranges
 from tests.unit.runtime.cpu.plans import PlanBuilder
 from trc_runtime.schema.config import Normalise
+from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.normalise import scale_and_shift
-from trc_runtime.schema.regions import Region
+from trc_runtime.schema.regions import Region, align_up, channel_alignment
 
 SHAPES = ((7, 5, 3), (3, 16, 16), (2, 61, 67), (1, 1, 1))
 """Samples, height and width: less than a vector, whole ones, and tiles of a large block and of small ones."""
@@ -24,6 +25,15 @@ def pixels() -> Iterator[Case]:
         for c, wide in ((1, 1), (1, 4), (2, 2), (3, 3), (3, 4), (4, 4), (5, 5), (6, 8), (17, 17), (33, 36)):
             for n, h, w in (*SHAPES, *((LONG,) if wide == 4 and dtype != "bf16" else ())):
                 yield _case(dtype, n, h, w, c, wide)
+            if rows := _beyond_a_block(dtype, wide):
+                yield _case(dtype, 1, 1, rows, c, wide)
+
+
+def _beyond_a_block(dtype: str, wide: int) -> int:
+    """Rows of which a part of a vector lies behind whole blocks of 64 threads with 4 vectors each; 0 for none."""
+    vector, pitch = (4, wide) if dtype == "fp32" else (8, align_up(wide, channel_alignment(Region.I_A_DATA, DType.F16)))
+    block = 64 * 4 * vector
+    return next((rows for rows in range(block // pitch, 2 * block) if 0 < rows * pitch % block < vector), 0)
 
 
 def _case(dtype: str, n: int, h: int, w: int, c: int, wide: int) -> Case:

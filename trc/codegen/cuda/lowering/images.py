@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trc.codegen.cuda.lowering.elementwise import flat_grid, wide
 from trc.codegen.cuda.lowering.launch import Launch
-from trc.codegen.cuda.lowering.view import NodeView, i64, lowering
+from trc.codegen.cuda.lowering.view import NodeView, ceil_div, i64, lowering
 from trc_runtime.schema.dtypes import DType
 
 _UNROLL = 4
@@ -24,7 +24,7 @@ def normalise_input(n: NodeView) -> list[Launch]:
     for table in ("scale", "shift"):
         if n[table].elements != x.channels:
             raise n.problem(f"has {n[table].elements} numbers of {table} for {x.channels} channels")
-    grid, threads = flat_grid(y.elements // wide(y.dtype), _UNROLL)
+    grid, threads = flat_grid(ceil_div(y.elements, wide(y.dtype)), _UNROLL)  # a thread has the last vector's rest
     return [
         n.launch(
             f"{n.kind}__{y.dtype.value}_c{x.channels}_p{y.pitch}",
