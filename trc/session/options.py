@@ -32,8 +32,8 @@ from trc_runtime.schema.config import (
     Schedule,
     StepDecay,
 )
-from trc_runtime.schema.dtypes import DType, Precision
-from trc_runtime.schema.normalise import largest_pixel
+from trc_runtime.schema.dtypes import Precision
+from trc_runtime.schema.normalise import too_large_problem
 
 Resolution = int | tuple[int, int]
 """A square side, or (height, width)."""
@@ -281,9 +281,6 @@ def make_config(blueprint: BluePrint, options: CompileOptions, num_classes: int)
     return config
 
 
-_LARGEST_F16 = 65504.0
-
-
 def _normalise(given: object, channels: int, precision: Precision) -> Normalise | None:
     """How bytes are normalised, checked against the input's channels and the type that pixels get."""
     if given is None:
@@ -296,11 +293,8 @@ def _normalise(given: object, channels: int, precision: Precision) -> Normalise 
             f"the network's input has {what}, normalise has {len(given.mean)}: trc.Normalise(mean, std) takes one "
             "number a channel"
         )
-    if precision.compute is DType.F16 and (largest := largest_pixel(given)) > _LARGEST_F16:
-        raise _fail(
-            f"normalise makes pixels of up to {largest:.6g}, beyond {_LARGEST_F16:.0f}, the largest number of "
-            f"{precision.value}: take a larger std, or amp-bf16"
-        )
+    if problem := too_large_problem(given, precision):
+        raise _fail(problem)
     return given
 
 

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trc_runtime.schema.config import Normalise
+from trc_runtime.schema.dtypes import DType, Precision
 
 WHITE = 255
 """The largest pixel."""
+
+_LARGEST_F16 = float(np.finfo(np.float16).max)
 
 
 def scale_and_shift(normalise: Normalise, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -27,6 +30,16 @@ def normalised(images: NDArray[np.uint8], normalise: Normalise, dtype: type[np.f
     """A normalised copy of images [n, h, w, c]."""
     scale, shift = scale_and_shift(normalise, np.dtype(dtype))
     return images * scale + shift
+
+
+def too_large_problem(normalise: Normalise, precision: Precision) -> str | None:
+    """Why pixels do not fit the type that a precision computes in, and what to do; None where they do."""
+    if precision.compute is not DType.F16 or (largest := largest_pixel(normalise)) <= _LARGEST_F16:
+        return None
+    return (
+        f"normalise makes pixels of up to {largest:.6g}, beyond {_LARGEST_F16:.0f}, the largest number of "
+        f"{precision.value}: take a larger std, or amp-bf16"
+    )
 
 
 def largest_pixel(normalise: Normalise) -> float:

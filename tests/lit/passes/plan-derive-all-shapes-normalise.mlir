@@ -7,6 +7,7 @@
 // RUN: not trc-opt %s -p 'plan-create-compile-specs,plan-derive-all-shapes{mean=0.5 std=0.5}' --no-reproducer 2>&1 | filecheck %s --check-prefix=CHANNELS
 // RUN: not trc-opt %s -p 'plan-create-compile-specs,plan-derive-all-shapes{mean=0.5,0.5,0.5 std=1,0,1}' --no-reproducer 2>&1 | filecheck %s --check-prefix=ZERO
 // RUN: not trc-opt %s -p 'plan-create-compile-specs,plan-derive-all-shapes{mean=0.5,0.5,0.5 std=1,1}' --no-reproducer 2>&1 | filecheck %s --check-prefix=LENGTHS
+// RUN: not trc-opt %s -p 'plan-create-compile-specs{precision="amp-fp16"},plan-derive-all-shapes{mean=0,0,0 std=1,1e-6,1}' --no-reproducer 2>&1 | filecheck %s --check-prefix=LARGE
 // RUN: not trc-opt %s -p 'plan-create-compile-specs,plan-derive-all-shapes{mean=grey std=1}' --no-reproducer 2>&1 | filecheck %s --check-prefix=WORD
 
 // CHECK: memplan.tensor @data_a I_A_DATA f32 {{\[\[}}5, 2, 2, 3], [3, 2, 2, 3]
@@ -23,6 +24,7 @@
 // CHANNELS: error: the images have 3 channels, options mean and std 1
 // ZERO: error: Normalise: std must be above 0 in each channel, not (1.0, 0.0, 1.0)
 // LENGTHS: error: Normalise: mean has 3 channels, std has 2
+// LARGE: error: normalise makes pixels of up to 1e+06, beyond 65504, the largest number of amp-fp16: take a larger std, or amp-bf16
 // WORD: error: option mean of pass plan-derive-all-shapes is numbers between commas, not 'grey'
 
 arch.model @net(%x: tensor<?x2x2x3xf32>) {

@@ -25,6 +25,7 @@ from trc.passes.plan.settings import Number, OptimizerSettings, ema_from_options
 from trc.passes.plan.trace import touched_by
 from trc_runtime.schema.config import Normalise
 from trc_runtime.schema.graphs import Variant
+from trc_runtime.schema.normalise import too_large_problem
 from trc_runtime.schema.regions import AVERAGE_SUFFIX, AVERAGES, Region, dtype_of
 
 
@@ -113,6 +114,8 @@ class PlanDeriveAllShapesPass(ModulePass):
             raise CompileError.at(
                 spec, f"the images have {spec.channels_} channels, options mean and std {len(normalise.mean)}"
             )
+        if problem := too_large_problem(normalise, spec.precision_):
+            raise CompileError.at(spec, problem)
         return normalise
 
 
