@@ -174,7 +174,8 @@ def main() -> None:
             except Exception as err:  # the other runs are still worth their time
                 results[name] = {"error": f"{type(err).__name__}: {err}"}
             show(name, results[name])
-            path = save("gpu_accuracy", {"target": args.target, "precision": args.precision, "runs": results})
+            figures = {"target": args.target, "precision": args.precision, "runs": results}
+            path = save("gpu_accuracy", figures, trial=args.target == "cpu")
             if args.output is not None:
                 args.output.parent.mkdir(parents=True, exist_ok=True)
                 args.output.write_bytes(path.read_bytes())

@@ -23,7 +23,7 @@ outside the range of three half the time, so that says less.
 
 The two contenders of a network are processes of their own and run at the same time. The result is written after every
 network. A network takes about 2 minutes. `--target cpu --size 32 --batch 8 --steps 10 --group 5
---models resnet18` tries the script where there is no GPU.
+--models resnet18` tries the script where there is no GPU, and leaves bench/results alone.
 """
 
 from __future__ import annotations
@@ -471,7 +471,7 @@ def main() -> None:
             traceback.print_exc()
             results[name] = {"error": f"{type(err).__name__}: {err}"}
         settings = {k: v for k, v in vars(args).items() if k not in ("output", "child")}
-        path = save("gpu_curves", {"settings": settings, "models": results})
+        path = save("gpu_curves", {"settings": settings, "models": results}, trial=args.target == "cpu")
         if args.output is not None:
             args.output.parent.mkdir(parents=True, exist_ok=True)
             args.output.write_bytes(path.read_bytes())

@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+TRIALS = Path(__file__).parent.parent / "build" / "trials"
+"""Where trials of a script are written that give no figures to keep."""
 
 PACKAGES = (
     "xdsl",
@@ -56,8 +58,8 @@ def _gpu() -> str | None:
     return lines[0] if lines else None
 
 
-def save(name: str, figures: Mapping[str, object]) -> Path:
-    """Write `bench/results/<name>.json` and return its path."""
+def save(name: str, figures: Mapping[str, object], trial: bool = False) -> Path:
+    """Write `bench/results/<name>.json`, for a trial `build/trials/<name>.json`, and return its path."""
     packages = {p: _version(p) for p in PACKAGES}
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -66,7 +68,7 @@ def save(name: str, figures: Mapping[str, object]) -> Path:
         "versions": {p: v for p, v in packages.items() if v},
         "figures": figures,
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = (TRIALS if trial else RESULTS) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return path

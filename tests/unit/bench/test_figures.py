@@ -159,3 +159,19 @@ def test_a_step_of_trc_is_measured(monkeypatch) -> None:
     assert found["host_us_beside_launch"] == pytest.approx(found["host_us_with_timer"] - found["launch_us"])
     assert np.isfinite(found["loss_at_end"])
     assert made.facts["seconds_to_first_step"] > made.facts["seconds_to_compile"]
+
+
+def test_a_trial_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu_curves
+    import results_file
+
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(results_file, "TRIALS", tmp_path / "trials")
+    monkeypatch.setattr(gpu_curves, "run_model", lambda name, args: {"torch": {}, "trc": {}, "start": {}})
+    monkeypatch.setattr(gpu_curves, "show", lambda result: None)
+    for target, folder in (("cpu", "trials"), ("cuda", "results")):
+        monkeypatch.setattr("sys.argv", ["gpu_curves.py", "--target", target, "--models", "resnet18"])
+        gpu_curves.main()
+        assert [p.name for p in (tmp_path / folder).iterdir()] == ["gpu_curves.json"]
+        if target == "cpu":
+            assert not (tmp_path / "results").exists()
