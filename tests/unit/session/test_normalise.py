@@ -25,7 +25,8 @@ from trc_runtime.schema.check import check_plan
 from trc_runtime.schema.config import Normalise
 from trc_runtime.schema.dtypes import DType
 from trc_runtime.schema.normalise import normalised
-from trc_runtime.schema.plan import Plan
+from trc_runtime.schema.plan import Plan, RangeRef
+from trc_runtime.schema.regions import Region
 from trc_runtime.schema.valid import plan_problems
 from trc_runtime.train.checkpoint import CheckpointError
 
@@ -263,6 +264,18 @@ def test_the_null_driver_knows_what_is_staged() -> None:
     stray = code.driver.replace(f"P({tensors['input_shift'].offset})", f"P({tensors['lr_table'].offset})")
     assert any("which is no operand of this node" in p for p in null_problems(plan, code, stray))
     assert isinstance(copies[0].dst, Arena)
+
+
+def test_input_goes_to_input_regions_only() -> None:
+    plan = lower_to_plan(net(3), target="cuda", normalise=CIFAR, **OPTIONS)
+    wrong = RangeRef(Region.S_TABLE, Region.S_TABLE)
+    nodes = [
+        replace(n, operands=(replace(n.operands[0], ref=wrong),)) if n.kind == "h2d_copy" else n for n in plan.nodes
+    ]
+    with pytest.raises(
+        trc.CompileError, match="h2d_copy on target cuda: copies input to 'lr_table', which lies in S_TABLE"
+    ):
+        generate(replace(plan, nodes=tuple(nodes)))
 
 
 def null_problems(plan: Plan, code: Any, driver: str) -> list[str]:

@@ -180,7 +180,9 @@ def _h2d_copy(view: NodeView) -> Iterator[Call]:
             shape = tensor.shapes[view.column]
             if shape is None:
                 raise view.problem(f"'{tensor.name}' does not exist in variant {view.plan.variants[view.column].name}")
-            part = _PARTS[tensor.region]
+            part = _PARTS.get(tensor.region)
+            if part is None:
+                raise view.problem(f"copies input to '{tensor.name}', which lies in {tensor.region.name}")
             nbytes = padded_elements(shape, tensor.dtype, tensor.region) * tensor.dtype.itemsize
             yield CopyCall(tensor.offset, (buffer, part), nbytes)
 
