@@ -112,11 +112,11 @@ def trc_contender(setting: Setting) -> Contender:
         "peak_mib": session.arena_bytes / 2**20,
         "session": asdict(session.report()),
     }
-    turns = itertools.cycle(("train_a", "train_b"))
-    last: list[Any] = [session.launch(next(turns), 0), session.launch(next(turns), 0)]
+    turns = itertools.cycle([session.prepare(step, 0).launch for step in ("train_a", "train_b")])
+    last: list[Any] = [next(turns)(), next(turns)()]
 
     def step() -> None:
-        last[0] = session.launch(next(turns), 0)
+        last[0] = next(turns)()
 
     return Contender(step, lambda: last[0].wait(), lambda: last[0].wait().loss, facts, session)
 
@@ -144,24 +144,20 @@ def counted(contender: Contender) -> dict[str, float]:
 def launch_parts(contender: Contender, steps: int) -> dict[str, float]:
     """Host time of a step in two parts: the driver's cuGraphLaunch, and everything else."""
     driver = contender.session._driver
-    bindings = getattr(driver, "_d", None)  # a fake driver has none
-    call = driver.launch_graph if bindings is None else bindings.cuGraphLaunch
+    call = driver.graph_launch
     spent: list[float] = []
 
-    def launch_graph(executable: Any, stream: Any) -> None:
+    def graph_launch(executable: Any, stream: Any) -> Any:
         begin = time.perf_counter()
         error = call(executable, stream)
         spent.append(time.perf_counter() - begin)
-        if bindings is not None:
-            driver.counters.launches += 1
-            if error[0]:
-                driver._check("cuGraphLaunch", error)
+        return error
 
-    driver.launch_graph = launch_graph  # on the instance: hides the method
+    driver.graph_launch = graph_launch
     try:
         whole = host_seconds(contender, steps)
     finally:
-        del driver.launch_graph
+        driver.graph_launch = call
     launch, step = 1e6 * statistics.median(spent), 1e6 * statistics.median(whole)
     return {"launch_us": launch, "host_us_with_timer": step, "host_us_beside_launch": step - launch}
 

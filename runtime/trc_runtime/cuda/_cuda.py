@@ -85,6 +85,8 @@ class Driver:
         if int(result[0]) == NO_DEVICE:
             raise DeviceError("the NVIDIA driver sees no GPU (is one visible to this process? CUDA_VISIBLE_DEVICES)")
         self._check("cuInit", result)
+        self.graph_launch: Any = d.cuGraphLaunch
+        """The one call of a step: found without a search in the bindings' thousands of names, and where to time it."""
 
     def _check(self, call: str, result: Any) -> Any:
         error = int(result[0])
@@ -380,7 +382,7 @@ class Driver:
     def launch_graph(self, executable: GraphExec, stream: Stream) -> None:
         """Launch an executable graph. Graph and stream know their context: it need not be the calling thread's."""
         self.counters.launches += 1
-        error = self._d.cuGraphLaunch(executable, stream)
+        error = self.graph_launch(executable, stream)
         if error[0]:
             self._check("cuGraphLaunch", error)
 

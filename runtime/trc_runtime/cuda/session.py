@@ -142,8 +142,6 @@ class CudaSession:
             i: linker.link(d, str(self._files / DRIVER)) for i, d in enumerate(sources.definitions)
         }
         self._reader = Reader(context)
-        self._pending = self._reader.pending
-        self._main = context.main
         self._clock.lap("memory")
         if graphs:
             builder = self._builder = GraphBuilder(context, linked)
@@ -325,57 +323,30 @@ class CudaSession:
     def launch(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> Ticket:
         """Launch a step and return at once; with `beside` a second step runs in the same launch.
 
-        The caller waits only where the last but one launch of the same kind has not been read yet, which keeps the host
-        from running ahead. `Ticket.wait` gives the batch's results. ValueError for two steps that would race: beside a
-        training or inference step there can be the transfer into the other input buffer.
+        As `Executable.launch`; `Ticket.wait` gives the batch's results. ValueError for two steps that would race:
+        beside a training or inference step there can be the transfer into the other input buffer.
         """
-        # Little code and one call of the driver: after a sleep of 30 ms an empty Python call takes 5 us (H200's host).
         executable = self._executables.get((step, column, beside, beside_column))
         if executable is None:
             executable = self._executable(step, column, beside, beside_column)
-        turn = executable.turn
-        lane = executable.lanes[turn]
-        if not lane.last.clear:
-            lane.last.settle()  # its slot in the ring must have been read
-        for staged in executable.inputs:
-            if staged.dirty is not None:
-                staged.pack()
-        ticket = lane.coming
-        try:
-            if lane.built is not None:
-                self._driver.launch_graph(lane.built.executable, self._main)
-            else:
-                self._replay(executable, lane)
-        finally:  # Ctrl-C comes out of the driver's call when that has launched already
-            lane.last = ticket
-            self._pending.append(lane)  # before anybody can wait for it
-            for staged in executable.inputs:
-                staged.reading = ticket
-            executable.turn = turn ^ 1
-        return ticket
-
-    def _replay(self, executable: Executable, lane: Lane) -> None:
-        """A launch kernel by kernel."""
-        assert self._stepwise is not None
-        self._context.use()
-        try:
-            self._stepwise.run(executable.order, lane.copies)
-            self._driver.record(lane.event, self._context.main)
-        except BaseException:
-            with suppress(Exception):  # the first error is the one to show
-                self._context.synchronize()  # no event stands behind what has been sent
-            raise
+        return executable.launch()
 
     def results(self, step: str, column: int) -> Metrics | None:
         """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped."""
         self._check_open()
         return self._executable(step, column).latest.metrics()
 
-    def prepare(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> None:
-        """Make the graph of a launch now, so that its first launch allocates nothing. ValueError as for `launch`."""
+    def prepare(
+        self, step: str, column: int, beside: str | None = None, beside_column: int | None = None
+    ) -> Executable:
+        """Make the graph of a launch now, so that its first launch allocates nothing. ValueError as for `launch`.
+
+        What is returned launches it, and saves a loop the search by name.
+        """
         self._ready()
-        self._executable(step, column, beside, beside_column)
+        executable = self._executable(step, column, beside, beside_column)
         self._allocated = self.counters.allocations
+        return executable
 
     def _executable(
         self, step: str, column: int, beside: str | None = None, beside_column: int | None = None
@@ -399,21 +370,28 @@ class CudaSession:
     def _make(self, order: Order) -> Executable:
         reads = [op.buffer for n, c in order.items for op in self._linked[c][n] if isinstance(op, Copy)]
         inputs = tuple(self._staged[b] for b in dict.fromkeys(reads) if b)
-        return Executable(order, inputs, tuple(self._lane(order) for _ in range(LANES)))
+        assert self._reader is not None
+        (one, nodes), (two, _) = (self._lane(order) for _ in range(LANES))
+        return Executable(order, inputs, (one, two), self._reader.pending, nodes)
 
-    def _lane(self, order: Order) -> Lane:
+    def _lane(self, order: Order) -> tuple[Lane, tuple[int, ...]]:
+        """A lane, and which position of the step each node of its graph belongs to (none in per-kernel mode)."""
         self._ready()
         assert self._ring is not None
         assert self._reader is not None
         event = self._driver.event()
         self._events.append(event)
         results, copies = self._ring.slot() if order.results else (None, ())
-        built = None
+        nodes: tuple[int, ...] = ()
         if self._builder is not None:
             built = self._builder.build(order, copies, event)
             self._graphs.append(built.executable)
             self._driver.upload(built.executable, self._context.main)
-        return Lane(built, copies, results, event, self._reader.wake)
+            start, nodes = partial(self._driver.launch_graph, built.executable, self._context.main), built.nodes
+        else:
+            assert self._stepwise is not None
+            start = partial(self._stepwise.start, order, copies, event)
+        return Lane(start, results, event, self._reader.wake), nodes
 
     def _step(self, name: str, column: int) -> Step:
         step = self._steps.get(name)
@@ -459,9 +437,8 @@ class CudaSession:
         """
         self._ready()
         executable = self._executable(step, column)
-        built = executable.lanes[0].built
         found: list[tuple[int, str, str | None]] = []
-        for position in built.nodes if built else ():
+        for position in executable.nodes:
             if position >= (ordinary := len(executable.order.items)):
                 found.append((-1, "results" if position == ordinary else "end", None))
             else:
@@ -518,7 +495,9 @@ class CudaSession:
         if self._closed:
             return
         self._closed = True
-        self._executables.clear()  # what is launched now asks, and hears that the session is closed
+        self._executables.clear()
+        for executable in self._same.values():
+            executable.close()
         if self._reader is not None:
             self._reader.close(self._release)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,17 @@ class Stepwise:
         self._linked = linked
         self._events: list[Event] = []
         self._annotate = ranges()
+
+    def start(self, order: Order, results: Sequence[Copy], event: Event) -> None:
+        """Run a launch and record the event behind it. Where that fails, nothing is under way any more."""
+        self._context.use()
+        try:
+            self.run(order, results)
+            self._driver.record(event, self._context.main)
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to show
+                self._context.synchronize()  # no event stands behind what has been sent
+            raise
 
     def run(self, order: Order, results: Sequence[Copy] = ()) -> None:
         """Send a launch's operations to the streams and make the main stream wait for all of them."""

@@ -62,7 +62,7 @@ class OverlappingSession(Protocol):
         """Start a step, and with `beside` a second one that may overlap with it, after all launched before."""
         ...
 
-    def prepare(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> None:
+    def prepare(self, step: str, column: int, beside: str | None = None, beside_column: int | None = None) -> object:
         """Make everything that a launch needs, so that none of them allocates."""
         ...
 

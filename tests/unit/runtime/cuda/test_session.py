@@ -159,6 +159,24 @@ def test_a_launch_wakes_nobody(plan, monkeypatch) -> None:
         assert len({t.wait().loss for t in tickets}) == LANES
 
 
+def test_a_prepared_step_is_launched_without_its_name(plan) -> None:
+    with fake_session(plan) as gpu, fake_session(plan) as other:
+        for session in (gpu, other):
+            session.initialise()
+            fill(session, "A", 0, *batch(0))
+            session.run("transfer_a", 0)
+        prepared = gpu.prepare("train_a", 0)
+        assert prepared is gpu.prepare("train_a", 0, None, 0)
+        for _ in range(LANES + 1):
+            assert prepared.launch().wait() == other.launch("train_a", 0).wait()
+        last = prepared.launch().wait()
+        assert gpu.results("train_a", 0) == last
+        launches = driver_of(gpu).counters.launches
+    with pytest.raises(CudaError, match="the session is closed"):
+        prepared.launch()
+    assert driver_of(gpu).counters.launches == launches
+
+
 def test_launches_that_nobody_waits_for(plan) -> None:
     with fake_session(plan) as gpu:
         gpu.initialise()
@@ -199,14 +217,14 @@ def test_asking_a_launch_often_wakes_the_reader_once(plan, monkeypatch) -> None:
         assert gpu.launch("train_a", 0).wait() is not None, "the reader hears the next one"
 
 
-@pytest.mark.parametrize(("graphs", "call"), [(True, "launch_graph"), (False, "record")])
+@pytest.mark.parametrize(("graphs", "call"), [(True, "graph_launch"), (False, "record")])
 def test_ctrl_c_in_a_launch_leaves_the_session_in_order(plan, monkeypatch, graphs: bool, call: str) -> None:
     """Python raises it when the driver's call returns: the launch is under way then, and reads its input."""
     original, waited = getattr(FakeDriver, call), []
 
     def interrupted(self: FakeDriver, *args: object) -> None:
         original(self, *args)
-        if graphs or args[0] is gpu._executables["transfer_a", 0, None, None].lanes[0].event:
+        if graphs or args[0] is gpu._executables["transfer_a", 0, None, None]._lane.event:
             raise KeyboardInterrupt
 
     with fake_session(plan, graphs=graphs) as gpu:
@@ -256,7 +274,7 @@ def test_a_launch_that_the_driver_refuses_can_be_tried_again(plan, monkeypatch) 
         gpu.initialise()
         fill(gpu, "A", 0, *batch(0))
         with monkeypatch.context() as context:
-            context.setattr(FakeDriver, "launch_graph", refused)
+            context.setattr(FakeDriver, "graph_launch", refused)
             for _ in range(2 * LANES):
                 with pytest.raises(DriverCallError, match="cuGraphLaunch failed"):
                     gpu.launch("transfer_a", 0)
