@@ -15,7 +15,8 @@ Each contender is a process of its own (step_contenders.py), and one at a time i
 PyTorch's are imported together and started in turn, so that cudnn.benchmark and Triton choose undisturbed. Each round
 runs a group of steps of every contender and waits for its end; the figure is the median group, by step.
 
-Also recorded: host time of a step (the device idle before it), of trc's the part that is the driver's cuGraphLaunch,
+Also recorded: host time of a step (the device idle before it; trc launches a prepared step), of trc's the part that is
+the driver's cuGraphLaunch,
 launches and waits that trc's driver counted, peak memory, time from the beginning to the end of the first step (without
 imports), the clocks during the rounds, and all versions. A contender that fails is recorded with its error, and the
 others go on; the result is written after every network. With all five networks it takes about 8 minutes.
