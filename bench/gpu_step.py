@@ -16,10 +16,10 @@ PyTorch's are imported together and started in turn, so that cudnn.benchmark and
 runs a group of steps of every contender and waits for its end; the figure is the median group, by step.
 
 Also recorded: host time of a step (the device idle before it; trc launches a prepared step), of trc's the part that is
-the driver's cuGraphLaunch,
-launches and waits that trc's driver counted, peak memory, time from the beginning to the end of the first step (without
-imports), the clocks during the rounds, and all versions. A contender that fails is recorded with its error, and the
-others go on; the result is written after every network. With all five networks it takes about 8 minutes.
+the driver's cuGraphLaunch, launches and waits that trc's driver counted, peak memory, time from the beginning to the
+end of the first step (without imports), the clocks during the rounds, and all versions. A contender that fails is
+recorded with its error, and the others go on; the result is written after every network. With all five networks it
+takes about 8 minutes.
 """
 
 from __future__ import annotations
