@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from trc.diagnostics import CompileError
 from trc_runtime.cpu.session import CpuSession
 from trc_runtime.schema.bundle import MODEL, PLAN, STATE, Bundle, BundleError, read_bundle, write_bundle
 from trc_runtime.schema.plan import Plan
-from trc_runtime.schema.regions import AVERAGE_SUFFIX
 from trc_runtime.schema.report import MemoryReport, memory_report
+from trc_runtime.train.average import average_name
 from trc_runtime.train.checkpoint import CheckpointError, reading
 from trc_runtime.train.runner import Runner, Session
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from xdsl.dialects.builtin import ModuleOp
 
     from trc.session.cuda import CudaFiles
@@ -79,11 +81,10 @@ class Executable(Runner):
         """
         from trc.interchange import torchvision
 
-        tensors = self.tensors
+        tensors: Mapping[str, NDArray[Any]] = self.tensors
         if ema:
             self.average.require()
-            averages = (n for n in tensors if n.endswith(AVERAGE_SUFFIX))
-            tensors = {n.removesuffix(AVERAGE_SUFFIX): tensors[n] for n in averages}
+            tensors = {name: tensors[average_name(name)] for name in self.average.names}
         return torchvision.export_file(tensors, self.module, path, architecture)
 
     def import_torchvision(self, path: str | os.PathLike[str], architecture: str | None = None) -> None:

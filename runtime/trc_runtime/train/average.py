@@ -6,13 +6,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from trc_runtime.schema.plan import Plan, Tensor
-from trc_runtime.schema.regions import AVERAGE_SUFFIX, Region, region_range
-from trc_runtime.train.tensors import is_averaged
-
-_AVERAGES = frozenset(
-    (*region_range(Region.E_BN_BIAS, Region.E_DEEP_CONV), Region.E_STAT_MEAN, Region.E_STAT_VAR),
-)
+from trc_runtime.schema.plan import Plan
+from trc_runtime.schema.regions import AVERAGE_SUFFIX
+from trc_runtime.train.tensors import is_average, is_averaged
 
 
 class AverageError(ValueError):
@@ -34,13 +30,12 @@ class Average:
     """Parameters and running statistics with their averages; false for a plan that keeps none."""
 
     def __init__(self, plan: Plan) -> None:
-        kept = {t.name for t in plan.tensors if t.region in _AVERAGES}
-        self._averaged: dict[str, Tensor] = {
-            t.name: t for t in plan.tensors if is_averaged(t) and average_name(t.name) in kept
-        }
+        kept = {t.name for t in plan.tensors if is_average(t)}
+        self.names = tuple(t.name for t in plan.tensors if is_averaged(t) and average_name(t.name) in kept)
+        """What is averaged, in the plan's order."""
 
     def __bool__(self) -> bool:
-        return bool(self._averaged)
+        return bool(self.names)
 
     def require(self) -> None:
         """AverageError for a plan without one."""
@@ -51,10 +46,10 @@ class Average:
 
     def restart(self, session: _ReadWrite) -> None:
         """Make every average equal to what it is the average of."""
-        for name in self._averaged:
+        for name in self.names:
             self.follow(session, name)
 
     def follow(self, session: _ReadWrite, name: str) -> None:
         """Make a tensor's average, if it has one, equal to it."""
-        if name in self._averaged:
+        if name in self.names:
             session.write(average_name(name), session.read(name))

@@ -27,21 +27,12 @@ from trc_runtime.schema.config import Constant, CosineWarmRestarts, Exponential,
 from trc_runtime.schema.files import is_special, write_atomically
 from trc_runtime.schema.plan import Plan, Tensor
 from trc_runtime.schema.regions import AVERAGE_SUFFIX, Region, region_range
-from trc_runtime.train.tensors import is_parameter
+from trc_runtime.train.average import average_name
+from trc_runtime.train.tensors import is_average, is_averaged
 
 VERSION = 1
 
-_R = Region
-_STATISTICS = (_R.B_PREV_MEAN, _R.B_PREV_VAR)
-_STATE = frozenset(
-    (
-        *_STATISTICS,
-        *region_range(_R.E_BN_BIAS, _R.E_DEEP_CONV),
-        *region_range(_R.M_BN_BIAS, _R.V_DEEP_CONV),
-        _R.E_STAT_MEAN,
-        _R.E_STAT_VAR,
-    )
-)
+_MOMENTS = frozenset(region_range(Region.M_BN_BIAS, Region.V_DEEP_CONV))
 _COUNTERS = ("iteration", "applied", "scaling", "growth_counter")
 
 # What must be equal for the same bytes; `epochs` only where the schedule looks at it.
@@ -64,12 +55,12 @@ class _ReadWrite(Protocol):
 
 def parameter_tensors(plan: Plan) -> list[Tensor]:
     """Parameters and running statistics."""
-    return [t for t in plan.tensors if is_parameter(t) or t.region in _STATISTICS]
+    return [t for t in plan.tensors if is_averaged(t)]
 
 
 def state_tensors(plan: Plan) -> list[Tensor]:
     """Everything that a checkpoint holds."""
-    return [t for t in plan.tensors if is_parameter(t) or t.region in _STATE or t.name in _COUNTERS]
+    return [t for t in plan.tensors if is_averaged(t) or is_average(t) or t.region in _MOMENTS or t.name in _COUNTERS]
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
@@ -134,8 +125,8 @@ def save(path: Path, plan: Plan, session: _ReadWrite, epoch: int) -> None:
 
 def save_parameters(path: Path, plan: Plan, session: _ReadWrite, *, ema: bool = False) -> None:
     """Write parameters and running statistics only, or their moving averages under the same names."""
-    suffix = AVERAGE_SUFFIX if ema else ""
-    arrays = {t.name: session.read(f"{t.name}{suffix}") for t in parameter_tensors(plan)}
+    names = (t.name for t in parameter_tensors(plan))
+    arrays = {name: session.read(average_name(name) if ema else name) for name in names}
     _write(path, _pack(arrays, {"kind": "parameters", "plan": plan.name}))
 
 
@@ -240,8 +231,9 @@ def restore(file: Saved, plan: Plan, session: _ReadWrite) -> int:
 
 def _check_average(path: Path, arrays: Arrays, wanted: list[Tensor]) -> None:
     """A file with moving averages is for a network with one, and the other way round."""
-    theirs = any(name.endswith(AVERAGE_SUFFIX) for name in arrays)
-    ours = any(tensor.name.endswith(AVERAGE_SUFFIX) for tensor in wanted)
+    plain = {t.name for t in wanted if not is_average(t)}
+    theirs = any(name.endswith(AVERAGE_SUFFIX) for name in arrays.keys() - plain)
+    ours = any(is_average(tensor) for tensor in wanted)
     if theirs != ours:
         raise CheckpointError(
             f"{path} was written {'with' if theirs else 'without'} a moving average of the weights, and this network "
@@ -286,14 +278,16 @@ def load_parameters(path: Path, plan: Plan, session: _ReadWrite, *, ema: bool = 
     file = read(path)
     wanted = parameter_tensors(plan)
     arrays = file.arrays
+    names = {t.name for t in wanted}
     if ema:
-        arrays = {n.removesuffix(AVERAGE_SUFFIX): a for n, a in arrays.items() if n.endswith(AVERAGE_SUFFIX)}
+        averages = (n for n in arrays if n.endswith(AVERAGE_SUFFIX) and n not in names)
+        arrays = {n.removesuffix(AVERAGE_SUFFIX): arrays[n] for n in averages}
         if not arrays:
             raise CheckpointError(
                 f"{path} holds no moving average: only checkpoints of a network that was compiled with one do"
             )
     elif file.about.get("kind") == "checkpoint":
-        names, ends = {t.name for t in wanted}, (".m", ".v", AVERAGE_SUFFIX)
+        ends = (".m", ".v", AVERAGE_SUFFIX)
         arrays = {n: a for n, a in arrays.items() if n in names or not (n in _COUNTERS or n.endswith(ends))}
     _check_tensors(path, arrays, wanted, exact=False)
     for tensor in wanted:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trc_runtime.schema.plan import Plan, Tensor
-from trc_runtime.schema.regions import Region
+from trc_runtime.schema.regions import AVERAGES, Region, region_range
 
 
 class _ReadWrite(Protocol):
@@ -36,9 +36,18 @@ def is_parameter(tensor: Tensor) -> bool:
     return Region.W_BN_BIAS.ordinal <= tensor.region.ordinal <= Region.W_DEEP_CONV.ordinal
 
 
+_AVERAGED = (*region_range(Region.W_BN_BIAS, Region.W_DEEP_CONV), Region.B_PREV_MEAN, Region.B_PREV_VAR)
+_AVERAGES = frozenset(AVERAGES[region] for region in _AVERAGED)
+
+
 def is_averaged(tensor: Tensor) -> bool:
     """Whether a moving average, where the plan keeps one, has a counterpart: parameters and running statistics."""
-    return is_parameter(tensor) or tensor.region in (Region.B_PREV_MEAN, Region.B_PREV_VAR)
+    return tensor.region in _AVERAGED
+
+
+def is_average(tensor: Tensor) -> bool:
+    """Whether a tensor is such a counterpart. Its name alone does not say so: a layer's tensors may be called `ema`."""
+    return tensor.region in _AVERAGES
 
 
 _COUNTERS = ("iteration", "applied")

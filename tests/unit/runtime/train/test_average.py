@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,34 @@ def test_parameters_are_taken_from_either(data: Dataset, tmp_path: Path) -> None
                 assert other.evaluate(data.val, ema=True) == wanted
     with pytest.raises(CheckpointError, match=r"w holds no moving average: only checkpoints of a network that"):
         other.load_parameters(tmp_path / "w", ema=True)
+
+
+def runner_with_a_parameter_called_ema(ema: EMA | None) -> Runner:
+    """Names are free: a layer's own tensor may be called as averages are."""
+    plan = linear_plan(ema=ema)
+    own = {"fc1.weight": "fc1.ema", "fc1.weight.ema": "fc1.ema.ema"}
+    added = tuple(replace(t, name=own[t.name]) for t in plan.tensors if t.name in own)
+    plan = replace(plan, tensors=(*plan.tensors, *added))
+    return Runner(plan, FakeSession(plan))
+
+
+def test_a_parameter_called_ema_is_no_average(data: Dataset, tmp_path: Path) -> None:
+    average, plain = (runner_with_a_parameter_called_ema(ema) for ema in (AVERAGE, None))
+    assert average.average.names == ("fc1.weight", "fc1.ema")
+    assert not plain.average
+    for name, value in (("fc1.ema", 2.0), ("fc1.ema.ema", 3.0)):
+        average.session.write(name, np.full_like(average.session.read(name), value))
+    average.save_checkpoint(tmp_path / "with")
+    plain.save_checkpoint(tmp_path / "without")
+    with pytest.raises(CheckpointError, match=r"with was written with a moving average .* keeps none"):
+        plain.load_checkpoint(tmp_path / "with")
+    with pytest.raises(CheckpointError, match=r"without was written without a moving average .* keeps one"):
+        average.load_checkpoint(tmp_path / "without")
+    for ema, value in ((False, 2.0), (True, 3.0)):
+        plain.load_parameters(tmp_path / "with", ema=ema)
+        assert (plain.tensors["fc1.ema"] == value).all()
+    with pytest.raises(CheckpointError, match="without holds no moving average"):
+        plain.load_parameters(tmp_path / "without", ema=True)
 
 
 def test_a_network_without_one_says_what_to_do(data: Dataset, tmp_path: Path) -> None:
