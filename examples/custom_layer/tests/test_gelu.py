@@ -27,8 +27,9 @@ class Node:
     def __init__(self, **arrays: NDArray[Any]) -> None:
         self.arrays = arrays
 
-    def flat(self, name: str) -> NDArray[Any]:
-        return self.arrays[name].reshape(-1)
+    def matrix(self, name: str) -> NDArray[Any]:
+        array = self.arrays[name]
+        return array.reshape(-1, 1) if array.ndim == 1 else array
 
     def scratch(self, shape: tuple[int, ...], dtype: Any = None) -> NDArray[Any]:
         return np.full(shape, 7, dtype)
@@ -74,6 +75,37 @@ def test_half_types_are_rounded_once(storage: np.dtype[Any]) -> None:
     for found, wanted in ((y, value.detach().numpy()), (dx, leaf.grad.numpy())):
         # Half a unit in the last place, and float16's subnormal numbers.
         np.testing.assert_allclose(half.widened(found), wanted, rtol=1.001 * 2.0**-digits, atol=2.0**-25)
+
+
+@pytest.mark.parametrize("storage", [np.dtype(np.float32), np.dtype(np.float16), half.BF16])
+@pytest.mark.parametrize("columns", [5, 9_000])
+def test_padding_between_rows_is_left_alone(columns: int, storage: np.dtype[Any]) -> None:
+    generator = np.random.default_rng(4)
+    wide = [half.narrowed(generator.standard_normal((70, columns + 3)), storage) for _ in range(4)]
+    x, dy, y, dx = (w[:, :columns] for w in wide)
+    padding = [w[:, columns:].copy() for w in wide]
+    dense = {name: np.ascontiguousarray(a).reshape(-1) for name, a in (("x", x), ("dy", dy), ("y", y), ("dx", dx))}
+    for node in (Node(x=x, dy=dy, y=y, dx=dx), Node(**dense)):
+        kernels.gelu_fwd(node)()  # pyright: ignore[reportArgumentType]
+        kernels.gelu_bwd(node)()  # pyright: ignore[reportArgumentType]
+    np.testing.assert_array_equal(y.reshape(-1), dense["y"])
+    np.testing.assert_array_equal(dx.reshape(-1), dense["dx"])
+    for w, before in zip(wide, padding, strict=True):
+        np.testing.assert_array_equal(w[:, columns:], before)
+
+
+@pytest.mark.parametrize("precision", ["amp-fp16", "amp-bf16"])
+def test_channels_that_fill_no_row(precision: str) -> None:
+    """Five channels, in rows of eight where they are half types."""
+    net = trc.BluePrint(trc.seq(trc.conv(5, 3, 1, 1), gelu(), trc.gap(), trc.fc(LABELS)), "net", (3, 4, 2))
+    images, labels = data()
+    found, wanted = (
+        trc.compile(net, batch=BATCH, precision=p, seed=3, ema=trc.EMA(0.5)) for p in (precision, "fp32")
+    )
+    for exe in (found, wanted):
+        exe.step(images.astype(np.float32), labels)
+    for a, b in zip(*(exe.evaluate_both(images.astype(np.float32), labels) for exe in (found, wanted)), strict=True):
+        assert a.loss == pytest.approx(b.loss, rel=2e-2)
 
 
 def reference(exe: trc.Executable) -> torch.nn.Sequential:

@@ -2,7 +2,8 @@
 
 Values are stored as float64, float32, float16 or bfloat16 (which NumPy lacks: see `trc_runtime.cpu.half`). All is
 computed in float64, in blocks that fit into the cache, in memory that is cut once when a node is bound: nothing is
-allocated while the network trains.
+allocated while the network trains. Operands are taken as matrices, one row a pixel: half types have rows padded to
+eight channels, so that not every tensor is one dense stretch of memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from trc_runtime.cpu.registry import Run, kernel
 Array = NDArray[Any]
 
 BLOCK = 8192
-"""Elements that are computed at a time."""
+"""Elements that are computed at a time, or one row (all channels of a pixel) where that has more."""
 
 # Rational functions for erf and erfc of W. J. Cody, Mathematics of Computation 23 (1969), with the coefficients of his
 # program CALERF, highest power first. Up to NEAR: erf(z) = z A(z^2) / B(z^2). From there: erfc(z) = exp(-z^2) C(z) /
@@ -45,16 +46,17 @@ FAR = 40.0
 class Gate:
     """Phi(x) = (1 + erf(x / sqrt 2)) / 2 of a block, in memory of its own; `wide` and `other` are for half types."""
 
-    def __init__(self, node: BoundNode, size: int) -> None:
-        self.phi, self.z, self.square, self.top, self.bottom = (node.scratch((size,), np.float64) for _ in range(5))
-        self.wide, self.other = (node.scratch((size,), np.float32) for _ in range(2))
-        self.flags = node.scratch((size,), np.bool_)
+    def __init__(self, node: BoundNode, like: Array) -> None:
+        shape = min(block_rows(like), len(like)), like.shape[1]
+        self.phi, self.z, self.square, self.top, self.bottom = (node.scratch(shape, np.float64) for _ in range(5))
+        self.wide, self.other = (node.scratch(shape, np.float32) for _ in range(2))
+        self.flags = node.scratch(shape, np.bool_)
 
-    def head(self, size: int) -> Gate:
-        """The same memory for a shorter block."""
+    def head(self, rows: int) -> Gate:
+        """The same memory for a block of so many rows."""
         part = object.__new__(Gate)
         for name, array in vars(self).items():
-            setattr(part, name, array[:size])
+            setattr(part, name, array[:rows])
         return part
 
     def compute(self, x: Array) -> Array:
@@ -97,10 +99,16 @@ def polynomial(coefficients: Sequence[float], x: Array, out: Array) -> None:
     np.add(out, coefficients[-1], out=out)
 
 
-def blocks(*arrays: Array) -> Iterator[list[Array]]:
-    """The same stretch of each array, one after another."""
-    for start in range(0, arrays[0].size, BLOCK):
-        yield [a[start : start + BLOCK] for a in arrays]
+def block_rows(matrix: Array) -> int:
+    """How many rows of a matrix are a block."""
+    return max(1, BLOCK // max(1, matrix.shape[1]))
+
+
+def blocks(*matrices: Array) -> Iterator[list[Array]]:
+    """The same rows of each matrix, one block after another."""
+    size = block_rows(matrices[0])
+    for start in range(0, len(matrices[0]), size):
+        yield [m[start : start + size] for m in matrices]
 
 
 def loaded(stored: Array, wide: Array) -> Array:
@@ -123,9 +131,9 @@ def multiply(a: Array, b: Array, out: Array, wide: Array) -> None:
 @kernel("gelu_fwd")
 def gelu_fwd(node: BoundNode) -> Run:
     """Compute y = x Phi(x)."""
-    x, y = node.flat("x"), node.flat("y")
-    gate = Gate(node, min(x.size, BLOCK))
-    work = [(a, b, gate.head(a.size)) for a, b in blocks(x, y)]
+    x, y = node.matrix("x"), node.matrix("y")
+    gate = Gate(node, x)
+    work = [(a, b, gate.head(len(a))) for a, b in blocks(x, y)]
 
     def run() -> None:
         for a, b, g in work:
@@ -138,9 +146,9 @@ def gelu_fwd(node: BoundNode) -> Run:
 @kernel("gelu_bwd")
 def gelu_bwd(node: BoundNode) -> Run:
     """Compute dx = dy (Phi(x) + x phi(x)), phi(x) = exp(-x^2 / 2) / sqrt(2 pi)."""
-    dy, x, dx = node.flat("dy"), node.flat("x"), node.flat("dx")
-    gate = Gate(node, min(x.size, BLOCK))
-    work = [(a, b, c, gate.head(a.size)) for a, b, c in blocks(dy, x, dx)]
+    dy, x, dx = node.matrix("dy"), node.matrix("x"), node.matrix("dx")
+    gate = Gate(node, x)
+    work = [(a, b, c, gate.head(len(a))) for a, b, c in blocks(dy, x, dx)]
 
     def run() -> None:
         for a, b, c, g in work:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
+from tests.unit.codegen.cuda.averages import averages
 from tests.unit.codegen.cuda.cases import every
+from tests.unit.codegen.cuda.differential import Case
 from tests.unit.codegen.cuda.pixels import pixels
 from tests.unit.codegen.cuda.update_golden import MODELS, ROOT, golden_file, plan_of
 from trc.codegen.cuda import emitter
@@ -109,8 +112,9 @@ def test_code_of_three_models(model: str, tmp_path: Path) -> None:
     check_code(code.kernels, "sm_90", tmp_path, len(code.program.instances))
 
 
-def test_code_of_images_as_bytes(tmp_path: Path) -> None:
-    instances = {i.name: i for case in pixels() for i in (launch.instance for launch in case.lowered.launches)}
+@pytest.mark.parametrize("cases", [pixels, averages], ids=["images as bytes", "moving averages"])
+def test_code_that_no_model_has_without_an_option(cases: Callable[[], Iterator[Case]], tmp_path: Path) -> None:
+    instances = {i.name: i for case in cases() for i in (launch.instance for launch in case.lowered.launches)}
     check_code(source_of(dict(sorted(instances.items()))), "sm_90", tmp_path, len(instances))
 
 
