@@ -99,9 +99,7 @@ def test_channels_that_fill_no_row(precision: str) -> None:
     """Five channels, in rows of eight where they are half types."""
     net = trc.BluePrint(trc.seq(trc.conv(5, 3, 1, 1), gelu(), trc.gap(), trc.fc(LABELS)), "net", (3, 4, 2))
     images, labels = data()
-    found, wanted = (
-        trc.compile(net, batch=BATCH, precision=p, seed=3, ema=trc.EMA(0.5)) for p in (precision, "fp32")
-    )
+    found, wanted = (trc.compile(net, batch=BATCH, precision=p, seed=3, ema=trc.EMA(0.5)) for p in (precision, "fp32"))
     for exe in (found, wanted):
         exe.step(images.astype(np.float32), labels)
     for a, b in zip(*(exe.evaluate_both(images.astype(np.float32), labels) for exe in (found, wanted)), strict=True):

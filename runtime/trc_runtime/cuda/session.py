@@ -341,7 +341,8 @@ class CudaSession:
     ) -> Executable:
         """Make the graph of a launch now, so that its first launch allocates nothing. ValueError as for `launch`.
 
-        What is returned launches it, and saves a loop the search by name.
+        What is returned launches it, and saves a loop the search by name. It does not keep the session, whose end is
+        its end too.
         """
         self._ready()
         executable = self._executable(step, column, beside, beside_column)

@@ -288,7 +288,7 @@ class CrossEntropy:
 
 
 LARGEST_DECAY = 1 - 2.0**-24
-"""The largest decay whose float32 is not 1."""
+"""The last float32 below 1."""
 
 
 @dataclass(frozen=True)

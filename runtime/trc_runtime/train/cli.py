@@ -171,8 +171,7 @@ def train(runner: Runner, data: Dataset, args: argparse.Namespace) -> None:
         last, ema = result.last, result.last_ema
         if last is None:  # a resumed run with nothing left to do
             LOG.warning("%d epochs are done already: nothing to train", done)
-            last = runner.evaluate(data.val)
-            ema = runner.evaluate(data.val, ema=True) if runner.average else None
+            last, ema = runner.validate(data.val)
             if args.checkpoint is not None:
                 runner.save_checkpoint(args.checkpoint)
     finally:

@@ -139,6 +139,10 @@ class Runner:
         weights, average = self._evaluate(images, labels, ("infer", "infer_ema"))
         return weights, average
 
+    def validate(self, val: Split) -> tuple[EvalResult, EvalResult | None]:
+        """What follows an epoch: `evaluate_both`, or `evaluate` and None where no moving average is kept."""
+        return self.evaluate_both(val) if self.average else (self.evaluate(val), None)
+
     def _evaluate(
         self, images: Split | NDArray[Any], labels: NDArray[Any] | None, kinds: tuple[str, ...]
     ) -> list[EvalResult]:
@@ -295,13 +299,10 @@ class Runner:
                         batches.steps)  # fmt: skip
         loss, top1 = (self._scalar(f"accum_{x}") / samples if samples else float("nan") for x in ("loss", "top1"))
         middle = time.perf_counter()
-        evaluation, ema = self._validate(val) if val is not None else (None, None)
+        evaluation, ema = self.validate(val) if val is not None else (None, None)
         self.epoch = number
         end = time.perf_counter()
         return EpochResult(number, rate, loss, top1, samples, skipped, evaluation, middle - began, end - began, ema)
-
-    def _validate(self, val: Split) -> tuple[EvalResult, EvalResult | None]:
-        return self.evaluate_both(val) if self.average else (self.evaluate(val), None)
 
     # ------------------------------------------------------------ state
 

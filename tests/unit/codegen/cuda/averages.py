@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 import numpy as np
 
@@ -12,18 +13,31 @@ from tests.unit.runtime.cpu.plans import PlanBuilder
 from trc_runtime.schema.regions import Region
 
 R = Region
-_PARAMETERS = ("BN_BIAS", "BN_WEIGHT", "FC_WEIGHT", "DEEP_CONV")
-_SHAPES: tuple[Shape, ...] = ((1, 1, 1, 3), (1, 1, 1, 64), (37, 1, 1, 75), (16, 3, 3, 8))
+_SHAPES: Mapping[str, Shape] = {
+    "BN_BIAS": (1, 1, 1, 3),
+    "BN_WEIGHT": (1, 1, 1, 64),
+    "FC_WEIGHT": (37, 1, 1, 75),
+    "DEEP_CONV": (16, 3, 3, 8),
+}
+_COUNTS = 1, 64, 65, 1024, 1025, 2048, 2049, 3 * 2048 - 64, 3 * 2048
+"""Around the halves of a block's 2048 elements, and whole blocks."""
 _RESULTS = ("loss", "top1", "top5")
 
 
-def _average(alpha: float, applied: int, has_nan: int, warmup: bool, extreme: bool = False) -> Case:
+def _average(
+    alpha: float,
+    applied: int,
+    has_nan: int,
+    warmup: bool,
+    extreme: bool = False,
+    shapes: Mapping[str, Shape] = _SHAPES,
+) -> Case:
     rng = np.random.default_rng(applied)
 
     def build(b: PlanBuilder) -> Mapping[str, np.ndarray]:
         values: dict[str, np.ndarray] = {}
         for letter in "WE":
-            for place, shape in zip(_PARAMETERS, _SHAPES, strict=True):
+            for place, shape in shapes.items():
                 name = b.tensor(f"{letter}.{place}", R[f"{letter}_{place}"], shape)
                 values[name] = normal(rng, shape, 3)
                 if extreme and letter == "W":
@@ -42,7 +56,8 @@ def _average(alpha: float, applied: int, has_nan: int, warmup: bool, extreme: bo
         return values
 
     # Two operations against three, each rounded: within an ulp of the larger of w - e and e.
-    label = f"ema-{alpha}-{applied}-{has_nan}" + "-warmup" * warmup + "-extreme" * extreme
+    size = sum(map(prod, shapes.values()))
+    label = f"ema-{size}-{alpha}-{applied}-{has_nan}" + "-warmup" * warmup + "-extreme" * extreme
     return ranges(label, build, ulps=2, absolute=1e-6)
 
 
@@ -69,5 +84,7 @@ def averages() -> Iterator[Case]:
     yield _average(0.3, 3, 0, False, extreme=True)
     yield _average(0.5, 3, 1, False)
     yield _average(0.5, 3, 1, True)
+    for count in _COUNTS:
+        yield _average(0.25, 2, 0, False, shapes={"FC_BIAS": (1, 1, 1, count)})
     for samples in (1, 37, 1000):
         yield _accumulate(samples)
