@@ -49,6 +49,23 @@ def test_each_epoch_has_both_results_of_one_pass(data: Dataset) -> None:
     assert runner_of(None).run(data).last_ema is None
 
 
+def test_a_validation_transfers_each_batch_once(data: Dataset) -> None:
+    """20 samples in batches of 8: three of them, each tried with both."""
+    for ema, kinds in ((AVERAGE, ("infer", "infer_ema")), (None, ("infer",))):
+        runner = runner_of(ema)
+        runner.run(data, 1)
+        session = runner.session
+        assert isinstance(session, FakeSession)
+        session.calls.clear()
+        weights, average = runner.validate(data.val)
+        names = [name[:-2] for name, _ in session.calls if name.startswith(("transfer", "infer"))]
+        assert names == [
+            name for last in ("", "", "_last") for name in ("transfer", *(f"{kind}{last}" for kind in kinds))
+        ]
+        assert weights == runner.evaluate(data.val)
+        assert average == (None if ema is None else runner.evaluate(data.val, ema=True))
+
+
 def test_the_average_is_the_evaluation_of_a_network_with_its_weights(data: Dataset) -> None:
     runner = runner_of()
     runner.run(data)
