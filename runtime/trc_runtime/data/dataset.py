@@ -15,7 +15,6 @@ from trc_runtime.data import idx
 from trc_runtime.data.idx import DataError
 from trc_runtime.schema.config import Normalise
 
-
 # Mean and standard deviation of the training images (spec/training-facts.md 3.10; Fashion-MNIST: computed from it).
 MNIST = Normalise((0.1307,), (0.3081,))
 """For MNIST."""

@@ -85,8 +85,8 @@ def check_normalise(split: Split, normalise: Normalise | None) -> None:
         )
     if split.normalisation != normalise:
         raise DataError(
-            f"the data's normalisation is {split.normalisation}, but this network was compiled for {normalise}: compile "
-            "it for the data's, or give the data the network's"
+            f"the data's normalisation is {split.normalisation}, but this network was compiled for {normalise}: "
+            "compile it for the data's, or give the data the network's"
         )
 
 

