@@ -22,7 +22,7 @@ seeds matter more than rounding. Each of trc's runs is compared too; but one mor
 outside the range of three half the time, so that says less.
 
 The two contenders of a network are processes of their own and run at the same time. The result is written after every
-network. A network takes about 2 minutes. `--target cpu --size 32 --batch 8 --steps 10 --group 5
+network. A network takes 2 to 4 minutes. `--target cpu --size 32 --batch 8 --steps 10 --group 5
 --models resnet18` tries the script where there is no GPU, and leaves bench/results alone.
 """
 

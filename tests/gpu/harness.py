@@ -238,3 +238,17 @@ def batch_of(plan: Plan, seed: int) -> tuple[np.ndarray, np.ndarray]:
     spec, rng = plan.variants[0], np.random.default_rng(seed)
     images = rng.standard_normal((spec.batch, spec.height, spec.width, spec.channels)).astype(np.float32)
     return images, rng.integers(0, plan.config.num_classes, spec.batch).astype(np.int32)
+
+
+def skip_a_step(session: CudaSession, plan: Plan, kept: Sequence[str]) -> None:
+    """Train on a batch with a NaN among its pixels, and see that the step was skipped and left `kept` alone."""
+    before = {name: session.read(name) for name in kept}
+    labels, images = session.staging("A", 0)
+    images[...], labels[:] = batch_of(plan, 1)
+    images.reshape(-1)[3] = np.nan
+    session.run("transfer_a", 0)
+    metrics = session.launch("train_a", 0).wait()
+    assert metrics is not None
+    assert metrics.skipped
+    for name, value in before.items():
+        assert session.read(name).tobytes() == value.tobytes(), name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.gpu.harness import EMA_CASES, batch_of, open_session, plan_of
+from tests.gpu.harness import EMA_CASES, batch_of, open_session, plan_of, skip_a_step
 from trc_runtime.cpu.session import CpuSession
 from trc_runtime.schema.plan import Plan
 from trc_runtime.train import checkpoint
@@ -86,16 +86,7 @@ def test_a_skipped_step_leaves_it_alone(key) -> None:
         runner = Runner(plan, session)
         runner.step(*batch_of(plan, 0))
         kept = [t.name for t in plan.tensors if t.name.endswith(".ema")]
-        before = {n: session.read(n) for n in kept}
-        labels, images = session.staging("A", 0)
-        images[...], labels[:] = batch_of(plan, 1)
-        images.reshape(-1)[3] = np.nan
-        session.run("transfer_a", 0)
-        metrics = session.launch("train_a", 0).wait()
-        assert metrics is not None
-        assert metrics.skipped
-        for name, value in before.items():
-            assert session.read(name).tobytes() == value.tobytes(), name
+        skip_a_step(session, plan, kept)
 
 
 def test_graphs_and_single_kernels_agree_to_the_byte() -> None:

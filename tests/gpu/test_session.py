@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.gpu.harness import batch_of, open_session, plan_of
+from tests.gpu.harness import batch_of, open_session, plan_of, skip_a_step
 from trc.codegen.cuda.bundle import generate
 from trc_runtime.cpu.arena import ArenaError
 from trc_runtime.cuda.session import CudaSession
@@ -103,16 +103,7 @@ def test_nan_skips_exactly_that_step(key) -> None:
         runner.step(*batch_of(plan, 0))
         kept = [t.name for t in plan.tensors if t.region.name[:2] in ("W_", "M_", "V_", "A_") or t.name == "applied"]
         kept += [t.name for t in plan.tensors if t.region.name.startswith("B_PREV")]
-        before = {n: session.read(n) for n in kept}
-        labels, images = session.staging("A", 0)
-        images[...], labels[:] = batch_of(plan, 1)
-        images.reshape(-1)[3] = np.nan
-        session.run("transfer_a", 0)
-        metrics = session.launch("train_a", 0).wait()
-        assert metrics is not None
-        assert metrics.skipped
-        for name, value in before.items():
-            assert session.read(name).tobytes() == value.tobytes(), name
+        skip_a_step(session, plan, kept)
         assert session.read("iteration").item() == 2
         assert not runner.step(*batch_of(plan, 2)).skipped
         assert session.read("applied").item() == 2

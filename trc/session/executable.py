@@ -75,9 +75,9 @@ class Executable(Runner):
         """Write parameters and running statistics under torchvision's names and in its layouts, as safetensors.
 
         `architecture` names the network (`resnet50`), by default as the model is called;
-        `trc.interchange.torchvision.ARCHITECTURES` lists them. With `ema` their moving averages are written, for which
-        the network must keep one. The file appears whole or not at all. CompileError for a
-        network that is no such architecture.
+        `trc.interchange.torchvision.ARCHITECTURES` lists them. With `ema` their moving averages are written;
+        AverageError where none is kept. The file appears whole or not at all. CompileError for a network that is no
+        such architecture.
         """
         from trc.interchange import torchvision
 

@@ -19,20 +19,27 @@ TRUNCATION = 2.0
 """Where trunc_normal cuts, in standard deviations (before truncation)."""
 
 _GAIN = sqrt(2.0)
+_RANDOM = ("kaiming_uniform", "kaiming_normal", "trunc_normal")
+
+_AVERAGES = frozenset(AVERAGES.values())
 
 
-_AVERAGED = frozenset(AVERAGES.values())
+def counterpart(tensor: Tensor) -> str | None:
+    """The name of the tensor that a moving average begins as a copy of; None for everything else.
+
+    An average has its counterpart's rule, which says what it holds, but nothing is drawn for it.
+    """
+    return tensor.name.removesuffix(AVERAGE_SUFFIX) if tensor.region in _AVERAGES else None
 
 
 def stream_name(tensor: Tensor) -> str:
-    """The name of the stream that a tensor's first values come from; an average begins like its counterpart."""
-    name = tensor.name.removesuffix(AVERAGE_SUFFIX) if tensor.region in _AVERAGED else tensor.name
-    return STREAM.format(name)
+    """The name of the stream that a tensor's first values come from."""
+    return STREAM.format(tensor.name)
 
 
 def is_random(tensor: Tensor) -> bool:
     """Whether a tensor's initial values are drawn."""
-    return tensor.initial.rule in ("kaiming_uniform", "kaiming_normal", "trunc_normal")
+    return tensor.initial.rule in _RANDOM and counterpart(tensor) is None
 
 
 def fill(tensor: Tensor, view: Array, seed: int, generator: Philox) -> None:
@@ -56,7 +63,7 @@ def fill(tensor: Tensor, view: Array, seed: int, generator: Philox) -> None:
             raise ValueError(f"tensor '{tensor.name}' has {view.size} elements, its initial rule {numbers.size} values")
         view[...] = narrowed(numbers, view.dtype).reshape(view.shape)
         return
-    if not is_random(tensor):
+    if rule not in _RANDOM:
         raise ValueError(f"tensor '{tensor.name}': unknown initial rule '{rule}'")
     if rule != "trunc_normal" and tensor.initial.fan < 1:
         raise ValueError(f"tensor '{tensor.name}': rule {rule} needs a fan of at least 1, not {tensor.initial.fan}")

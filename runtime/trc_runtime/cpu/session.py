@@ -15,6 +15,7 @@ from trc_runtime.cpu.half import narrowed, widened
 from trc_runtime.cpu.registry import Bind, Run, lookup
 from trc_runtime.rng import Philox, check_streams
 from trc_runtime.schema.plan import Node, Plan, Step, Tensor
+from trc_runtime.schema.staging import BUFFERS
 
 SEED = "seed"
 """The tensor that holds the seed of the run, low word first; `initialise` writes it."""
@@ -66,21 +67,17 @@ class CpuSession:
         self._memory.arena.fill(0)
         generator = Philox()
         seed = self.plan.config.seed
-        drawn: tuple[str, Array] | None = None  # an average follows what it is drawn like
+        copies: list[tuple[Tensor, str]] = []
         for tensor in self.plan.tensors:
             if tensor.name == SEED:
                 words = self._view(tensor).reshape(-1)
                 words.view(np.uint32)[:] = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
-            elif not initial.is_random(tensor):
-                if tensor.initial.rule not in ("zeros", "table"):
-                    initial.fill(tensor, self._view(tensor), seed, generator)
-            elif draw:
-                view, stream = self._view(tensor), initial.stream_name(tensor)
-                if drawn is not None and drawn[0] == stream:
-                    view[...] = drawn[1]
-                    continue
-                initial.fill(tensor, view, seed, generator)
-                drawn = stream, view
+            elif (source := initial.counterpart(tensor)) is not None:
+                copies.append((tensor, source))
+            elif tensor.initial.rule not in ("zeros", "table") and (draw or not initial.is_random(tensor)):
+                initial.fill(tensor, self._view(tensor), seed, generator)
+        for tensor, source in copies:
+            self._view(tensor)[...] = self._view(self._tensor(source))
 
     def read(self, name: str) -> Array:
         """A copy of a tensor in the shape of the first variant it exists in, half types as float32.
@@ -120,7 +117,7 @@ class CpuSession:
         columns of one buffer share their memory. Images that the plan normalises are unsigned bytes; others that the
         network keeps in half precision are float32 here, and have their real channels only: the transfer rounds them.
         """
-        if buffer not in ("A", "B"):
+        if buffer not in BUFFERS:
             raise ValueError(f"there are the input buffers A and B, not '{buffer}'")
         staging = self._memory.staging(buffer, self._checked_column(column))
         return staging.labels, staging.images

@@ -1,12 +1,10 @@
-"""Launches that are ready, the lanes that take turns, their tickets, and what it took to make them."""
+"""Launches that are ready, the lanes that take turns, and their tickets."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -177,34 +175,3 @@ class Executable:
 
 def _nothing() -> None:
     """What a closed launch starts."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What it took to make a session ready; times in seconds, memory in bytes."""
-
-    device: str
-    architecture: str
-    seconds: Mapping[str, float]
-    cubin_hit: bool
-    kernels: int
-    definitions: int
-    captured: int
-    executables: int
-    arena: int
-    scratch: int
-    engines: Mapping[str, str]
-
-
-@dataclass
-class Clock:
-    """Times of the parts of the start."""
-
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    began: float = field(default_factory=time.perf_counter)
-
-    def lap(self, name: str) -> None:
-        """Count the time since the last lap for a part."""
-        now = time.perf_counter()
-        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.began
-        self.began = now

@@ -23,13 +23,14 @@ from trc_runtime.cuda.context import Context
 from trc_runtime.cuda.cubins import compile_cubin
 from trc_runtime.cuda.errors import ANEW, CudaError, DriverCallError
 from trc_runtime.cuda.graph import GraphBuilder
-from trc_runtime.cuda.launches import LANES, Clock, Executable, Lane, Report, Ticket
+from trc_runtime.cuda.launches import LANES, Executable, Lane, Ticket
 from trc_runtime.cuda.link import Copy, Linked, Linker
 from trc_runtime.cuda.order import Order, check_pair, compose, place_scratch, scratch_sizes
 from trc_runtime.cuda.pinned import pinned
 from trc_runtime.cuda.planning import plan_graphs
 from trc_runtime.cuda.reader import Reader
 from trc_runtime.cuda.release import release
+from trc_runtime.cuda.report import Clock, Report
 from trc_runtime.cuda.ring import Metrics, Ring
 from trc_runtime.cuda.stepwise import Stepwise
 from trc_runtime.rng import Philox, check_streams
@@ -221,21 +222,20 @@ class CudaSession:
         driver.zero(arena.address, arena.size, self._context.main)
         driver.synchronize(self._context.main)
         generator = Philox()
-        drawn: tuple[str, NDArray[np.uint8]] | None = None  # an average follows what it is drawn like
+        copies: list[tuple[Tensor, str]] = []
         for tensor in self.plan.tensors:
-            random = initial.is_random(tensor)
-            if not draw and random:
+            if (source := initial.counterpart(tensor)) is not None:
+                copies.append((tensor, source))
                 continue
-            stream = initial.stream_name(tensor)
-            if random and drawn is not None and drawn[0] == stream:
-                memory = drawn[1]
-            else:
-                memory = host.first_values(tensor, self.plan.config.seed, generator)
-            if memory is None:
+            if not draw and initial.is_random(tensor):
                 continue
-            if random:
-                drawn = stream, memory
-            driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
+            if (memory := host.first_values(tensor, self.plan.config.seed, generator)) is not None:
+                driver.to_device(arena.address + tensor.offset, memory.ctypes.data, memory.size)
+        for tensor, source in copies:
+            origin = host.find(self.plan, self._by_name, source)
+            size = min(tensor.slot, origin.slot)
+            driver.copy(arena.address + tensor.offset, arena.address + origin.offset, size, self._context.main)
+        driver.synchronize(self._context.main)
 
     def read(self, name: str) -> Array:
         """A copy of a tensor in the shape of the first variant it exists in, half types as float32.
@@ -287,8 +287,8 @@ class CudaSession:
 
         Labels as int32 [n] and images [n, h, w, c] with their real channels: unsigned bytes where the plan normalises
         them, float32 where the network keeps them in half precision. Waits until the last launch that copies from the
-        buffer is done; any thread may call it.
-        The arrays stay valid after the session's end, when nothing reads them any more.
+        buffer is done; any thread may call it. The arrays stay valid after the session's end, when nothing reads them
+        any more.
         """
         staged = self._buffer(buffer)
         self._check_column(column)
@@ -332,7 +332,10 @@ class CudaSession:
         return executable.launch()
 
     def results(self, step: str, column: int) -> Metrics | None:
-        """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped."""
+        """What the last finished run of a step left in the ring: loss, top-1, top-5, and whether it was skipped.
+
+        Zeros before the first run; None for a step without results.
+        """
         self._check_open()
         return self._executable(step, column).latest.metrics()
 

@@ -237,7 +237,7 @@ def _check_average(path: Path, arrays: Arrays, wanted: list[Tensor]) -> None:
     if theirs != ours:
         raise CheckpointError(
             f"{path} was written {'with' if theirs else 'without'} a moving average of the weights, and this network "
-            f"keeps {'one' if ours else 'none'}: compile it {'without' if ours else 'with'} ema, or take the "
+            f"keeps {'one' if ours else 'none'}: compile it {'without' if ours else 'with'} ema= (--ema), or take the "
             "parameters only (load_parameters)"
         )
 

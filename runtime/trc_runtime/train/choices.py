@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -102,7 +102,8 @@ def _split(what: str, text: str, kinds: Mapping[str, Any]) -> Values:
     return values
 
 
-def _make(kind: type[Any], what: str, text: str, implied: Values, given: Values) -> Any:
+def _make(kind: type[Any], what: str, text: str, implied: Values, given: Values, form: str = "") -> Any:
+    """An instance of a dataclass from what is implied, written and given; `form` says how all of it is written."""
     hints = typing.get_type_hints(kind)
     names = [f.name for f in fields(kind)]
     written = _split(what, text, {n: hints[n] for n in names})
@@ -111,8 +112,11 @@ def _make(kind: type[Any], what: str, text: str, implied: Values, given: Values)
             raise ChoiceError(f"{what} has no {name}")
         if name in written and written[name] != value:
             raise ChoiceError(f"{what}: {name} is given twice, as {written[name]} and {value}")
+    values = implied | written | given
+    if missing := [f.name for f in fields(kind) if f.name not in values and f.default is MISSING]:
+        raise ChoiceError(f"{what}: {missing[0]}= is missing{form}")
     try:
-        return kind(**(implied | written | given))
+        return kind(**values)
     except ValueError as err:
         raise ChoiceError(str(err)) from None
 
@@ -135,10 +139,8 @@ def normalise(text: str) -> Normalise:
     """The normalisation that the text names or says, one number a channel. ChoiceError as above."""
     if "=" not in text:
         return NORMALISATIONS[_choose("normalisation", text.strip(), NORMALISATIONS)]
-    if missing := [name for name in ("mean", "std") if f"{name}=" not in text]:
-        raise ChoiceError(f"normalise: {missing[0]}= is missing; write mean=M/M/...,std=S/S/..., one number a channel")
-    found: Normalise = _make(Normalise, "normalise", text, {}, {})
-    return found
+    form = "; write mean=M/M/...,std=S/S/..., one number a channel"
+    return _make(Normalise, "normalise", text, {}, {}, form)
 
 
 def ema(text: str) -> EMA:

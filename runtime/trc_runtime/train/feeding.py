@@ -18,8 +18,10 @@ from trc_runtime.data.idx import DataError
 from trc_runtime.data.loader import Batch, Filler
 from trc_runtime.schema.graphs import Variant
 from trc_runtime.schema.plan import Plan, Step
+from trc_runtime.schema.staging import BUFFERS
 
-BUFFERS = "ab"
+_LETTERS = tuple(buffer.lower() for buffer in BUFFERS)
+"""Of the buffers in names of steps and tensors."""
 
 
 class Session(Protocol):
@@ -132,7 +134,7 @@ class Feeder:
         """Make the launches of steps in these columns, in turn, whichever buffer comes first."""
         assert self._overlapping is not None
         for column, following in dict.fromkeys(pairwise(columns)):
-            for letter, other in (BUFFERS, BUFFERS[::-1]):
+            for letter, other in (_LETTERS, _LETTERS[::-1]):
                 step = self._step_for(kind, letter, column).name
                 self._overlapping.prepare(step, column, f"transfer_{other}", following)
 
@@ -153,7 +155,7 @@ class Feeder:
     def _fill(self, filler: Filler, batch: Batch, column: int) -> str:
         """Write a batch to the other buffer's host memory; the buffer's letter."""
         self._buffer = 1 - self._buffer
-        letter = BUFFERS[self._buffer]
+        letter = _LETTERS[self._buffer]
         labels, images = self._session.staging(letter.upper(), column)
         filler.fill(batch, labels, images)
         return letter

@@ -24,6 +24,7 @@ from trc_runtime.schema.config import EMA, Normalise
 from trc_runtime.schema.normalise import scale_and_shift
 from trc_runtime.schema.plan import Initial
 from trc_runtime.schema.regions import Region
+from trc_runtime.schema.staging import BUFFERS, BYTES
 
 SCALAR: Shape = (1, 1, 1, 1)
 
@@ -90,8 +91,8 @@ def _input(network: Network, normalise: Normalise) -> Iterator[TensorDesc]:
     for name, numbers in zip(INPUT_TABLES, scale_and_shift(normalise, np.dtype(np.float64)), strict=True):
         yield TensorDesc(name, Region.S_TABLE, table, Initial("values", values=tuple(numbers.tolist())))
     images = tuple((*shape[:-1], channels) for shape in network.input)
-    for buffer in "AB":
-        yield TensorDesc(f"bytes_{buffer.lower()}", Region[f"I_{buffer}_BYTES"], images)
+    for buffer in BUFFERS:
+        yield TensorDesc(f"{BYTES}_{buffer.lower()}", Region[f"I_{buffer}_BYTES"], images)
 
 
 def _integers(specs: Sequence[SpecOp], random: bool) -> Iterator[TensorDesc]:

@@ -32,7 +32,7 @@ from trc.passes.plan.settings import OptimizerSettings
 from trc.passes.plan.trace import Trace
 from trc_runtime.schema.config import EMA
 from trc_runtime.schema.graphs import GraphId
-from trc_runtime.schema.regions import Region, region_range
+from trc_runtime.schema.regions import AVERAGES, Region, region_range
 
 Range = tuple[Region, Region]
 
@@ -47,11 +47,8 @@ _GRADIENTS: Range = (Region.G_BN_BIAS, Region.G_DEEP_CONV)
 _METRICS: Range = (Region.R_RESULT_ACCUMULATED, Region.R_RESULT_ACCUMULATED)
 _NEXT: Range = (Region.B_NEXT_MEAN, Region.B_NEXT_VAR)
 _PREV: Range = (Region.B_PREV_MEAN, Region.B_PREV_VAR)
-_AVERAGED: tuple[tuple[Range, Range], ...] = (
-    ((Region.W_BN_BIAS, Region.W_DEEP_CONV), (Region.E_BN_BIAS, Region.E_DEEP_CONV)),
-    (_PREV, (Region.E_STAT_MEAN, Region.E_STAT_VAR)),
-)
-"""What is averaged, and where the averages lie."""
+_AVERAGED: tuple[Range, ...] = (Region.W_BN_BIAS, Region.W_DEEP_CONV), _PREV
+"""What is averaged."""
 
 
 class Filled:
@@ -184,20 +181,26 @@ def _optimize(bucket: Bucket, settings: OptimizerSettings, filled: Filled, amp: 
 
 def _average(buckets: Buckets, ema: EMA, filled: Filled, amp: bool) -> None:
     """The step of the moving average, after the counters: `applied` counts this step already."""
-    for source, target in _AVERAGED:
+    for source in _AVERAGED:
         if source in filled:
             buckets[GraphId.EMA_UPDATE].emit(
                 EMA_UPDATE,
                 reads=[source],
-                updates=[target],
+                updates=[_averages(source)],
                 scalars=["ema_alpha", "applied", "has_nan"],
                 params={"warmup": ema.warmup},
             )
     if amp and _span("W", _WEIGHTS) in filled:
-        half = Region.E_FC_WEIGHT_FP16, Region.E_DEEP_CONV_FP16
-        buckets[GraphId.CAST_EMA_FP32_TO_FP16].emit(CAST_RANGE, reads=[_span("E", _WEIGHTS)], writes=[half])
+        reads, writes = (_averages(_span(letter, _WEIGHTS)) for letter in ("W", "A"))
+        buckets[GraphId.CAST_EMA_FP32_TO_FP16].emit(CAST_RANGE, reads=[reads], writes=[writes])
+
+
+def _averages(span: Range) -> Range:
+    """Where the averages of a range lie."""
+    first, last = span
+    return AVERAGES[first], AVERAGES[last]
 
 
 def _span(letter: str, names: tuple[str, str]) -> Range:
-    """The same parameters' range of weights (W), gradients (G), moments (M, V), averages (E), half weights (A)."""
+    """The same parameters' range of weights (W), gradients (G), moments (M, V) or half weights (A)."""
     return Region[f"{letter}_{names[0]}"], Region[f"{letter}_{names[1]}"]

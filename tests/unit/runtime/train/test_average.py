@@ -132,7 +132,7 @@ def test_resuming_gives_the_same_bytes(data: Dataset, tmp_path: Path, poison: tu
 def test_a_checkpoint_with_another_average_is_refused(data: Dataset, tmp_path: Path) -> None:
     runner_of().run(data, 1, checkpoint_to=tmp_path / "with")
     runner_of(None).run(data, 1, checkpoint_to=tmp_path / "without")
-    with pytest.raises(CheckpointError, match=r"with was written with a moving .* keeps none: compile it with ema, or"):
+    with pytest.raises(CheckpointError, match=r"with was written with a moving .* keeps none: compile it with ema= \(--ema\), or"):
         runner_of(None).load_checkpoint(tmp_path / "with")
     with pytest.raises(CheckpointError, match=r"without was written without .* keeps one: compile it without ema, or"):
         runner_of().load_checkpoint(tmp_path / "without")

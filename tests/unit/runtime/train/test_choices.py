@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from trc_runtime.schema.config import SGD, AdamW, CosineAnnealing, MultiStep
-from trc_runtime.train.choices import BASE_RATES, OPTIMIZERS, SCHEDULES, ChoiceError, optimizer, schedule
+from trc_runtime.schema.config import SGD, AdamW, CosineAnnealing, MultiStep, Normalise
+from trc_runtime.train.choices import BASE_RATES, OPTIMIZERS, SCHEDULES, ChoiceError, normalise, optimizer, schedule
 
 
 def test_names_and_settings() -> None:
@@ -39,3 +41,22 @@ def test_mistakes(text: str, message: str) -> None:
     assert message in str(error.value)
     with pytest.raises(ChoiceError, match="unknown schedule 'cosin'; did you mean 'cosine'"):
         schedule("cosin", 0.1)
+
+
+@pytest.mark.parametrize("text", ["mean=0.5,std=0.2", " mean = 0.5, std = 0.2", "std=0.2,mean=0.5"])
+def test_a_normalisation_is_read_as_it_is_written(text: str) -> None:
+    assert normalise(text) == Normalise((0.5,), (0.2,))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("std = 0.2", "normalise: mean= is missing; write mean=M/M/...,std=S/S/..., one number a channel"),
+        ("mean=0.5", "normalise: std= is missing; write mean=M/M"),
+        ("men=0.5,std=0.2", "unknown setting of normalise 'men'; did you mean 'mean'?"),
+        ("mean=0.5,mean=0.4,std=1", "normalise: mean is given twice"),
+    ],
+)
+def test_what_a_normalisation_lacks(text: str, message: str) -> None:
+    with pytest.raises(ChoiceError, match=re.escape(message)):
+        normalise(text)

@@ -56,8 +56,7 @@ _PASSED = "batch, height, width, out_height, out_width"
 
 
 def _check(n: NodeView, x: Matrix, y: Matrix) -> None:
-    if x.channels != y.channels or x.dtype is not y.dtype:
-        raise n.problem(f"'{x.name}' is {x.dtype.value}{x.shape}, '{y.name}' is {y.dtype.value}{y.shape}")
+    n.same_channels(x, y)
     for m in (x, y):
         if m.rows >= _MOST_CELLS:
             raise n.problem(f"'{m.name}' has {m.rows} cells, more than {_MOST_CELLS - 1}")

@@ -21,13 +21,6 @@ def _window(n: NodeView) -> tuple[int, int, int]:
     return n.integer("kernel"), n.integer("stride"), n.integer("padding")
 
 
-def _same_channels(n: NodeView, large: Matrix, small: Matrix) -> None:
-    if small.channels != large.channels or small.dtype is not large.dtype:
-        raise n.problem(
-            f"'{large.name}' is {large.dtype.value}{large.shape}, '{small.name}' is {small.dtype.value}{small.shape}"
-        )
-
-
 def _launch(
     n: NodeView,
     function: str,
@@ -38,7 +31,7 @@ def _launch(
     mask: Matrix | None = None,
 ) -> list[Launch]:
     """A launch with a thread a vector of `each`; `small` is the pooled side, `large` the other."""
-    _same_channels(n, large, small)
+    n.same_channels(large, small)
     if each.rows >= _MOST_CELLS:
         raise n.problem(f"'{each.name}' has {each.rows} cells, more than {_MOST_CELLS - 1}")
     kernel, stride, padding = _window(n)
@@ -115,7 +108,7 @@ def avg_pool_bwd(n: NodeView) -> list[Launch]:
 def gap_fwd(n: NodeView) -> list[Launch]:
     """The mean of each map."""
     x, y = n["x"], n["y"]
-    _same_channels(n, x, y)
+    n.same_channels(x, y)
     v, t = vector_of(x, y), x.c_type
     cells = x.shape[1] * x.shape[2]
     if cells > _MOST_MEAN:
@@ -138,7 +131,7 @@ def gap_fwd(n: NodeView) -> list[Launch]:
 def gap_bwd(n: NodeView) -> list[Launch]:
     """Each gradient to all cells of its map."""
     dy, dx = n["dy"], n["dx"]
-    _same_channels(n, dx, dy)
+    n.same_channels(dx, dy)
     v, t = vector_of(dx, dy), dx.c_type
     if dx.rows >= _MOST_CELLS:
         raise n.problem(f"'{dx.name}' has {dx.rows} cells, more than {_MOST_CELLS - 1}")

@@ -171,10 +171,19 @@ class NodeView:
         first = matrices[0]
         for other in matrices[1:]:
             if other.shape != first.shape or other.dtype is not first.dtype:
-                raise self.problem(
-                    f"'{first.name}' is {first.dtype.value}{first.shape}, '{other.name}' is "
-                    f"{other.dtype.value}{other.shape}"
-                )
+                raise self._mismatch(first, other)
+
+    def same_channels(self, *matrices: Matrix) -> None:
+        """Refuse matrices that differ in channels or type."""
+        first = matrices[0]
+        for other in matrices[1:]:
+            if other.channels != first.channels or other.dtype is not first.dtype:
+                raise self._mismatch(first, other)
+
+    def _mismatch(self, first: Matrix, other: Matrix) -> CompileError:
+        return self.problem(
+            f"'{first.name}' is {first.dtype.value}{first.shape}, '{other.name}' is {other.dtype.value}{other.shape}"
+        )
 
     def one_pitch(self) -> None:
         """Refuse features and images of the same channels whose rows are padded differently."""
