@@ -49,7 +49,7 @@ class Recipe:
 RECIPES = {
     "mlp": Recipe(ROOT / "examples/models/mlp.bp", "mnist", 5, 98.52, 98.3, twice=True),
     "lenet5": Recipe(ROOT / "examples/models/lenet5.bp", "mnist", 5, 99.3, 99.0),
-    "resnet18_quarter": Recipe(ROOT / "bench/resnet18_quarter.bp", "fashion-mnist", 3, 90.0, 90.0),
+    "resnet18_quarter": Recipe(ROOT / "bench/resnet18_quarter.bp", "fashion-mnist", 3, 92.46, 90.0),
 }
 
 
